@@ -1,0 +1,16 @@
+//! Towtank.
+
+pub mod codec;
+pub mod device;
+pub mod draw;
+pub mod failure;
+pub mod fault;
+pub mod loader;
+pub mod machine;
+pub mod model;
+pub mod report;
+pub mod scenario;
+pub mod sim;
+pub mod source;
+pub mod sync;
+pub mod trace;
