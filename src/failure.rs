@@ -60,18 +60,12 @@ impl FailureKind {
 
     /// Whether the same request may succeed later.
     pub fn is_transient(self) -> bool {
-        matches!(
-            self,
-            FailureKind::Transient | FailureKind::Throttled | FailureKind::Deadline
-        )
+        matches!(self, FailureKind::Transient | FailureKind::Throttled | FailureKind::Deadline)
     }
 
     /// Whether the loader cannot go on, whatever the error policy says.
     pub fn is_fatal(self) -> bool {
-        matches!(
-            self,
-            FailureKind::Device | FailureKind::Lost | FailureKind::Closed
-        )
+        matches!(self, FailureKind::Device | FailureKind::Lost | FailureKind::Closed)
     }
 
     /// The number that stands for the kind in [`Event::bytes`](crate::trace::Event::bytes).
@@ -117,22 +111,13 @@ pub struct Failure {
 impl Failure {
     /// A failure of `kind` with its cause.
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Failure {
-        Failure {
-            kind,
-            message: message.into(),
-        }
+        Failure { kind, message: message.into() }
     }
 
     /// The failure of a job that panicked with `payload`.
     pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Failure {
-        let words = payload
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        Failure::new(
-            FailureKind::Panicked,
-            words.unwrap_or("no message").to_owned(),
-        )
+        let words = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Failure::new(FailureKind::Panicked, words.unwrap_or("no message").to_owned())
     }
 }
 

@@ -192,8 +192,7 @@ pub trait Machine: Clone + 'static {
     fn slots(&self, count: usize, slot_bytes: usize) -> Result<Vec<Slot<Unit<Self>>>, Failure>;
 
     /// Memory for a batch of `samples` samples of `slot_bytes` bytes each on the device.
-    fn device_batch(&self, samples: usize, slot_bytes: usize)
-    -> Result<Self::DeviceBatch, Failure>;
+    fn device_batch(&self, samples: usize, slot_bytes: usize) -> Result<Self::DeviceBatch, Failure>;
 
     /// Adds an event to the trace. Only the scheduler's thread calls it.
     fn record(&self, event: Event);

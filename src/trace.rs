@@ -37,10 +37,7 @@ impl StageId {
     ///
     /// If `k` is 56 or more: a loader has at most 64 stages.
     pub fn user(k: u8) -> StageId {
-        assert!(
-            k < 56,
-            "a loader has at most 56 stages of the user's, not {k}"
-        );
+        assert!(k < 56, "a loader has at most 56 stages of the user's, not {k}");
         StageId(StageId::USER_FIRST.0 + k)
     }
 

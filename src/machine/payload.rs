@@ -79,11 +79,7 @@ pub struct Encoded {
 impl Encoded {
     /// Bytes that belong to no recycler.
     pub fn new(data: Vec<u8>) -> Encoded {
-        Encoded {
-            data,
-            pixels: 0,
-            home: None,
-        }
+        Encoded { data, pixels: 0, home: None }
     }
 }
 
@@ -113,10 +109,7 @@ struct Idle {
 impl Recycler {
     /// A recycler without buffers that keeps at most `keep_bytes` idle [B].
     pub fn new(keep_bytes: usize) -> Recycler {
-        Recycler {
-            inner: Arc::default(),
-            keep_bytes,
-        }
+        Recycler { inner: Arc::default(), keep_bytes }
     }
 
     /// An empty buffer, with the capacity its last user left.
@@ -124,19 +117,12 @@ impl Recycler {
         let mut idle = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let data = idle.buffers.pop().unwrap_or_default();
         idle.bytes -= data.capacity();
-        Encoded {
-            data,
-            pixels: 0,
-            home: Some(self.clone()),
-        }
+        Encoded { data, pixels: 0, home: Some(self.clone()) }
     }
 
     /// Capacity of the idle buffers [B].
     pub fn idle_bytes(&self) -> usize {
-        self.inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .bytes
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
     fn give_back(&self, mut data: Vec<u8>) {

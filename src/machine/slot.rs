@@ -26,10 +26,7 @@ pub struct Slot<U> {
 }
 
 /// `count` zeroed slots of `units_per_slot` cells on the heap.
-pub fn slab<U: Copy + Default + Send + Sync + 'static>(
-    count: usize,
-    units_per_slot: usize,
-) -> Vec<Slot<U>> {
+pub fn slab<U: Copy + Default + Send + Sync + 'static>(count: usize, units_per_slot: usize) -> Vec<Slot<U>> {
     let memory = Box::into_raw(vec![U::default(); count * units_per_slot].into_boxed_slice());
     let base = NonNull::new(memory.cast::<U>()).expect("a box is never null");
 
@@ -61,17 +58,8 @@ pub unsafe fn slab_from<U: Copy>(
     units_per_slot: usize,
     owner: Box<dyn Any + Send + Sync>,
 ) -> Vec<Slot<U>> {
-    let slab = Arc::new(Slab {
-        base,
-        units_per_slot,
-        _owner: owner,
-    });
-    (0..count)
-        .map(|index| Slot {
-            slab: slab.clone(),
-            index,
-        })
-        .collect()
+    let slab = Arc::new(Slab { base, units_per_slot, _owner: owner });
+    (0..count).map(|index| Slot { slab: slab.clone(), index }).collect()
 }
 
 impl<U> Slot<U> {
@@ -97,9 +85,7 @@ impl<U> Slot<U> {
     /// How many of `slots`, from the first on, lie next to each other in one slab, in order.
     pub fn run_len(slots: &[Slot<U>]) -> usize {
         let Some(first) = slots.first() else { return 0 };
-        let follows = |(i, s): &(usize, &Slot<U>)| {
-            s.index == first.index + i && Arc::ptr_eq(&s.slab, &first.slab)
-        };
+        let follows = |(i, s): &(usize, &Slot<U>)| s.index == first.index + i && Arc::ptr_eq(&s.slab, &first.slab);
         slots.iter().enumerate().take_while(follows).count()
     }
 

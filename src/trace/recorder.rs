@@ -13,12 +13,7 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder that keeps the hash only.
     pub fn new() -> Recorder {
-        Recorder {
-            hash: 0,
-            events: 0,
-            kept: None,
-            names: Vec::new(),
-        }
+        Recorder { hash: 0, events: 0, kept: None, names: Vec::new() }
     }
 
     /// Keeps every event too.
