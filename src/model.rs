@@ -1,1 +1,3 @@
-//! model
+//! Machines as models: what their parts cost.
+
+pub mod fit;
