@@ -162,6 +162,7 @@ fn reflect(columns: &mut [Vec<f64>], rhs: &mut [f64]) -> Vec<Vec<f64>> {
     r
 }
 
+#[expect(clippy::needless_range_loop, reason = "a matrix is read by its indices")]
 fn invert_upper(r: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let k = r.len();
     let mut inverse = vec![vec![0.0; k]; k];
@@ -176,6 +177,7 @@ fn invert_upper(r: &[Vec<f64>]) -> Vec<Vec<f64>> {
 }
 
 /// Condition number of a small upper triangle: Jacobi rotations on `RᵀR`.
+#[expect(clippy::needless_range_loop, reason = "a matrix is read by its indices")]
 fn condition(r: &[Vec<f64>]) -> f64 {
     let k = r.len();
     let mut m: Vec<Vec<f64>> = (0..k).map(|i| (0..k).map(|j| (0..k).map(|l| r[l][i] * r[l][j]).sum()).collect()).collect();
