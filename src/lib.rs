@@ -14,3 +14,4 @@ pub mod sim;
 pub mod source;
 pub mod sync;
 pub mod trace;
+pub mod units;
