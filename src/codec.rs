@@ -3,18 +3,6 @@
 //! A [`Decoder`] is shared by all threads. It recognises the format by its first bytes, decodes the whole frame into memory that
 //! the thread keeps, resizes it with antialiasing straight into the caller's bytes, and undoes the EXIF orientation.
 //!
-//! ```
-//! use towtank::codec::{Choice, Decoder, Fit, Target};
-//! # let jpeg = towtank::synth::jpeg(&towtank::synth::Spec::plan(1, 0));
-//!
-//! let target = Target { width: 224, height: 224, fit: Fit::Squash };
-//! let decoder = Decoder::new(Choice::Auto, target)?;
-//! let mut pixels = vec![0; decoder.target().bytes()]; // [height, width, 3] u8
-//! let info = decoder.decode_into(&jpeg, &mut pixels)?;
-//! println!("{} × {} by {}", info.header.width, info.header.height, info.backend);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
 //! # Never silent
 //!
 //! Every image is either whole or a [`Failure`]: files that end early ([`Truncated`](FailureKind::Truncated)), contradict themselves or
@@ -200,14 +188,19 @@ impl Limits {
         let per_pixel = match header.format {
             Format::Png => png::bytes_per_pixel(header),
             // A progressive JPEG keeps all its coefficients, two bytes each, until its last scan.
-            Format::Jpeg => u64::from(header.channels.max(3)) + if header.progressive { 2 * u64::from(header.channels) } else { 0 },
+            Format::Jpeg => {
+                u64::from(header.channels.max(3)) + if header.progressive { 2 * u64::from(header.channels) } else { 0 }
+            }
         };
         header.pixels().saturating_mul(per_pixel)
     }
 
     fn check(&self, header: &Header) -> Result<(), Failure> {
         let refuse = |what: String| {
-            Err(Failure::new(FailureKind::TooLarge, format!("{} of {} × {}: {what}", header.format.name(), header.width, header.height)))
+            Err(Failure::new(
+                FailureKind::TooLarge,
+                format!("{} of {} × {}: {what}", header.format.name(), header.width, header.height),
+            ))
         };
         if header.pixels() > self.pixels_max {
             return refuse(format!("{} pixels, the limit is {}", header.pixels(), self.pixels_max));
@@ -236,7 +229,9 @@ pub struct Info {
 #[non_exhaustive]
 pub enum DecoderError {
     /// `turbo` was asked for, and the library cannot be opened.
-    #[error("`codec = \"turbo\"`, but libjpeg-turbo cannot be opened: {cause}\nhint: install it (Debian, Ubuntu: `apt install libturbojpeg0`; Fedora: `turbojpeg`; Homebrew: `jpeg-turbo`), name its file in `TOWTANK_TURBOJPEG`, or take `codec = \"auto\"`")]
+    #[error(
+        "`codec = \"turbo\"`, but libjpeg-turbo cannot be opened: {cause}\nhint: install it (Debian, Ubuntu: `apt install libturbojpeg0`; Fedora: `turbojpeg`; Homebrew: `jpeg-turbo`), name its file in `TOWTANK_TURBOJPEG`, or take `codec = \"auto\"`"
+    )]
     NoTurbo {
         /// In the system's words.
         cause: String,

@@ -13,6 +13,5 @@ pub mod scenario;
 pub mod sim;
 pub mod source;
 pub mod sync;
-pub mod synth;
 pub mod trace;
 pub mod units;

@@ -77,7 +77,11 @@ impl<'a> Segment<'a> {
             return Err(corrupt(format!("segment 0xff{marker:02x} at byte {} has length {length}", at - 2)));
         }
         let content = encoded.get(at + 2..at + length).ok_or_else(|| {
-            truncated(format!("segment 0xff{marker:02x} at byte {} needs {length} bytes, {} are left", at - 2, encoded.len() - at))
+            truncated(format!(
+                "segment 0xff{marker:02x} at byte {} needs {length} bytes, {} are left",
+                at - 2,
+                encoded.len() - at
+            ))
         })?;
         Ok(Segment { marker, content, next: at + length })
     }
@@ -178,7 +182,11 @@ impl Frame {
         let mut scans = 0;
         loop {
             let marker = scan_end(encoded, at).ok_or_else(|| {
-                truncated(format!("the JPEG ends in its scan {}, at byte {}, without an end-of-image marker", scans + 1, encoded.len()))
+                truncated(format!(
+                    "the JPEG ends in its scan {}, at byte {}, without an end-of-image marker",
+                    scans + 1,
+                    encoded.len()
+                ))
             })?;
             scans += 1;
             // Tables may stand between scans.

@@ -116,7 +116,10 @@ pub(crate) fn decode(encoded: &[u8], header: &Header, frame: &mut Vec<u8>) -> Re
     super::scratch::grow(frame, native.max(3 * pixels));
     let info = reader.next_frame(&mut frame[..native]).map_err(failed)?;
     if (info.width, info.height) != (header.width, header.height) {
-        return Err(corrupt(format!("a frame of {} × {} in a PNG of {} × {}", info.width, info.height, header.width, header.height)));
+        return Err(corrupt(format!(
+            "a frame of {} × {} in a PNG of {} × {}",
+            info.width, info.height, header.width, header.height
+        )));
     }
     reader.finish().map_err(failed)?;
     to_rgb(info.color_type, frame, pixels)

@@ -80,7 +80,7 @@ impl Functions {
         for name in names {
             // SAFETY: opening a library runs its initializers. These names belong to libjpeg-turbo, whose have no effects of
             // their own; a name from the user's environment is the user's own choice, as `LD_PRELOAD` is.
-            match unsafe { Library::new(name) } {
+            match unsafe { Library::new(*name) } {
                 Ok(library) => return Functions::bind(library, name),
                 Err(error) => causes.push(error.to_string()),
             }
@@ -176,9 +176,8 @@ impl Handle {
             .map_err(|_| Refusal::Failed(Failure::new(FailureKind::TooLarge, "a JPEG of more than 4 GiB")))?;
         let (mut w, mut h, mut subsampling, mut space) = (0, 0, 0, 0);
         // SAFETY: `encoded` is `length` readable bytes, and the four places outlive the call.
-        let read = unsafe {
-            (self.functions.header)(raw, encoded.as_ptr(), length, &mut w, &mut h, &mut subsampling, &mut space)
-        };
+        let read =
+            unsafe { (self.functions.header)(raw, encoded.as_ptr(), length, &mut w, &mut h, &mut subsampling, &mut space) };
         if read != 0 {
             return Err(self.refusal(frame, encoded));
         }
@@ -213,8 +212,13 @@ impl Handle {
 
     fn refusal(&self, frame: &jpeg::Frame, encoded: &[u8]) -> Refusal {
         // Remarks that do not concern the pixels, and features that another decoder may have.
-        const DOUBTFUL: [&str; 5] =
-            ["unknown JFIF revision", "Unknown Adobe color transform", "Invalid SOS parameters", "Inconsistent progression", "subsampling"];
+        const DOUBTFUL: [&str; 5] = [
+            "unknown JFIF revision",
+            "Unknown Adobe color transform",
+            "Invalid SOS parameters",
+            "Inconsistent progression",
+            "subsampling",
+        ];
         let words = self.words();
         if DOUBTFUL.iter().any(|doubtful| words.contains(doubtful)) {
             return Refusal::Doubtful;

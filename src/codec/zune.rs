@@ -145,13 +145,7 @@ pub(crate) fn decode(encoded: &[u8], frame: &jpeg::Frame, pixels: &mut Vec<u8>) 
     let header = &frame.header;
     let extent = frame.extent(encoded)?;
     let refill = std::cell::Cell::new(0);
-    let watch = Watch {
-        encoded,
-        end: extent.end,
-        padding: if extent.single_scan { PADDING } else { 0 },
-        at: 0,
-        refill: &refill,
-    };
+    let watch = Watch { encoded, end: extent.end, padding: if extent.single_scan { PADDING } else { 0 }, at: 0, refill: &refill };
     let options = DecoderOptions::new_fast()
         .set_strict_mode(true)
         .set_max_width(usize::from(u16::MAX))
@@ -182,7 +176,9 @@ fn failure(error: &DecodeErrors, header: &Header, encoded: &[u8]) -> Failure {
     let place = format!("in a JPEG of {} × {} and {} bytes", header.width, header.height, encoded.len());
     let (kind, cause) = match error {
         DecodeErrors::ExhaustedData | DecodeErrors::IoErrors(_) => (FailureKind::Truncated, "the data run out".to_owned()),
-        DecodeErrors::FormatStatic(words) if words.contains("Premature") => (FailureKind::Truncated, "the data run out".to_owned()),
+        DecodeErrors::FormatStatic(words) if words.contains("Premature") => {
+            (FailureKind::Truncated, "the data run out".to_owned())
+        }
         DecodeErrors::Unsupported(scheme) => (FailureKind::Unsupported, format!("{scheme:?}")),
         DecodeErrors::LargeDimensions(_) => (FailureKind::TooLarge, "larger than the decoder takes".to_owned()),
         DecodeErrors::FormatStatic(words) => (FailureKind::Corrupt, (*words).to_owned()),
