@@ -7,17 +7,22 @@
 
 use std::{any::Any, ptr::NonNull, slice, sync::Arc};
 
+use crate::failure::{Failure, FailureKind};
+
 struct Slab<U> {
     base: NonNull<U>,
+    count: usize,
     units_per_slot: usize,
     /// Whatever keeps `base` allocated.
     _owner: Box<dyn Any + Send + Sync>,
+    #[cfg(towtank_loom)]
+    watch: Vec<loom::cell::UnsafeCell<()>>,
 }
 
 // SAFETY: the slab itself reads and writes nothing. Its cells are reached only through the one `Slot` of their region.
 unsafe impl<U: Send> Send for Slab<U> {}
-// SAFETY: as above.
-unsafe impl<U: Send> Sync for Slab<U> {}
+// SAFETY: as above; a shared `Slot` hands out `&U`, which needs `U: Sync`.
+unsafe impl<U: Send + Sync> Sync for Slab<U> {}
 
 /// The unique owner of one sample's place in a slab.
 pub struct Slot<U> {
@@ -25,9 +30,14 @@ pub struct Slot<U> {
     index: usize,
 }
 
-/// `count` zeroed slots of `units_per_slot` cells on the heap.
-pub fn slab<U: Copy + Default + Send + Sync + 'static>(count: usize, units_per_slot: usize) -> Vec<Slot<U>> {
-    let memory = Box::into_raw(vec![U::default(); count * units_per_slot].into_boxed_slice());
+/// `count` slots of `units_per_slot` cells on the heap, all of them `U::default()`. Memory that cannot be had is a failure of kind
+/// [`TooLarge`](FailureKind::TooLarge), not an abort.
+pub fn slab<U: Copy + Default + Send + Sync + 'static>(count: usize, units_per_slot: usize) -> Result<Vec<Slot<U>>, Failure> {
+    let units = count.checked_mul(units_per_slot).ok_or_else(|| too_large::<U>(count, units_per_slot))?;
+    let mut cells = Vec::new();
+    cells.try_reserve_exact(units).map_err(|_| too_large::<U>(count, units_per_slot))?;
+    cells.resize(units, U::default());
+    let memory = Box::into_raw(cells.into_boxed_slice());
     let base = NonNull::new(memory.cast::<U>()).expect("a box is never null");
 
     struct Heap<U>(*mut [U]);
@@ -46,20 +56,36 @@ pub fn slab<U: Copy + Default + Send + Sync + 'static>(count: usize, units_per_s
     unsafe { slab_from(base, count, units_per_slot, Box::new(Heap(memory))) }
 }
 
-/// Slots over memory that somebody else allocated, such as page-locked memory of a device.
+/// Slots over memory that somebody else allocated, such as page-locked memory of a device. Fails when there is no memory for the
+/// tokens themselves; `owner` is dropped then.
 ///
 /// # Safety
 ///
-/// `base` must point to `count * units_per_slot` initialised cells that stay allocated as long as `owner` lives and that nobody
-/// else reads or writes meanwhile.
+/// `base` must point to `count * units_per_slot` initialised cells in one allocation, which stays as long as `owner` lives and
+/// which nobody else reads or writes meanwhile.
 pub unsafe fn slab_from<U: Copy>(
     base: NonNull<U>,
     count: usize,
     units_per_slot: usize,
     owner: Box<dyn Any + Send + Sync>,
-) -> Vec<Slot<U>> {
-    let slab = Arc::new(Slab { base, units_per_slot, _owner: owner });
-    (0..count).map(|index| Slot { slab: slab.clone(), index }).collect()
+) -> Result<Vec<Slot<U>>, Failure> {
+    let mut slots = Vec::new();
+    slots.try_reserve_exact(count).map_err(|_| too_large::<U>(count, units_per_slot))?;
+    let slab = Arc::new(Slab {
+        base,
+        count,
+        units_per_slot,
+        _owner: owner,
+        #[cfg(towtank_loom)]
+        watch: (0..count).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+    });
+    slots.extend((0..count).map(|index| Slot { slab: slab.clone(), index }));
+    Ok(slots)
+}
+
+fn too_large<U>(count: usize, units_per_slot: usize) -> Failure {
+    let bytes = size_of::<U>();
+    Failure::new(FailureKind::TooLarge, format!("no memory for {count} slots of {units_per_slot} cells of {bytes} B each"))
 }
 
 impl<U> Slot<U> {
@@ -70,16 +96,16 @@ impl<U> Slot<U> {
 
     /// The sample's cells.
     pub fn get(&self) -> &[U] {
-        let n = self.slab.units_per_slot;
+        self.slab.look(self.index);
         // SAFETY: the region is inside the slab and this is its only token, borrowed shared.
-        unsafe { slice::from_raw_parts(self.slab.base.as_ptr().add(self.index * n), n) }
+        unsafe { slice::from_raw_parts(self.slab.at(self.index), self.slab.units_per_slot) }
     }
 
     /// The sample's cells, to be written.
     pub fn get_mut(&mut self) -> &mut [U] {
-        let n = self.slab.units_per_slot;
+        self.slab.touch(self.index);
         // SAFETY: the region is inside the slab and this is its only token, borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.slab.base.as_ptr().add(self.index * n), n) }
+        unsafe { slice::from_raw_parts_mut(self.slab.at(self.index), self.slab.units_per_slot) }
     }
 
     /// How many of `slots`, from the first on, lie next to each other in one slab, in order.
@@ -94,10 +120,33 @@ impl<U> Slot<U> {
         let Some(first) = slots.first() else {
             return &[];
         };
-        let n = first.slab.units_per_slot;
-        let len = Slot::run_len(slots) * n;
+        let run = Slot::run_len(slots);
+        slots[..run].iter().for_each(|slot| slot.slab.look(slot.index));
         // SAFETY: the regions follow one another inside one slab, and all their tokens are borrowed shared.
-        unsafe { slice::from_raw_parts(first.slab.base.as_ptr().add(first.index * n), len) }
+        unsafe { slice::from_raw_parts(first.slab.at(first.index), run * first.slab.units_per_slot) }
+    }
+}
+
+impl<U> Slab<U> {
+    /// Where the region of slot `index` begins.
+    fn at(&self, index: usize) -> *mut U {
+        debug_assert!(index < self.count, "slot {index} of a slab of {}", self.count);
+        // SAFETY: `index < count`, since slots are made by `slab_from` alone, which requires that many regions in one allocation.
+        unsafe { self.base.as_ptr().add(index * self.units_per_slot) }
+    }
+
+    /// Tells the model checker that a region is read; nothing otherwise.
+    #[inline]
+    fn look(&self, _index: usize) {
+        #[cfg(towtank_loom)]
+        self.watch[_index].with(|_| ());
+    }
+
+    /// Tells the model checker that a region is written; nothing otherwise.
+    #[inline]
+    fn touch(&self, _index: usize) {
+        #[cfg(towtank_loom)]
+        self.watch[_index].with_mut(|_| ());
     }
 }
 
@@ -108,6 +157,10 @@ impl<U> std::fmt::Debug for Slot<U> {
 }
 
 /// Copies the slots, run by run, to the front of `dst`; returns how many runs there were.
+///
+/// # Panics
+///
+/// If `dst` is shorter than all slots together.
 pub fn gather<U: Copy>(src: &[Slot<U>], dst: &mut [U]) -> usize {
     let (mut rest, mut at, mut runs) = (src, 0, 0);
     while !rest.is_empty() {
@@ -126,7 +179,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_gathered_as_one_run_and_a_hole_costs_one_more() {
-        let mut slots = slab::<u8>(5, 3);
+        let mut slots = slab::<u8>(5, 3).expect("15 bytes");
         for (i, s) in slots.iter_mut().enumerate() {
             s.get_mut().fill(i as u8);
         }
@@ -139,10 +192,48 @@ mod tests {
 
     #[test]
     fn a_slot_outlives_its_neighbours() {
-        let mut slots = slab::<u64>(3, 1);
+        let mut slots = slab::<u64>(3, 1).expect("24 bytes");
         let mut last = slots.pop().expect("three slots");
         drop(slots);
         last.get_mut()[0] = 7;
         assert_eq!(last.get(), [7]);
+    }
+    #[test]
+    fn slots_of_two_slabs_are_never_one_run() {
+        let mut slots = slab::<u8>(2, 1).expect("2 bytes");
+        let mut others = slab::<u8>(2, 1).expect("2 bytes");
+        slots[0].get_mut()[0] = 1;
+        others[1].get_mut()[0] = 2;
+        let mixed = [slots.remove(0), others.remove(1)];
+        let mut out = [0; 2];
+        assert_eq!(gather(&mixed, &mut out), 2);
+        assert_eq!(out, [1, 2]);
+    }
+
+    #[test]
+    fn slots_are_written_on_other_threads_and_read_here() {
+        let slots = slab::<u8>(8, 16).expect("128 bytes");
+        let write = |mut slot: Slot<u8>| {
+            std::thread::Builder::new()
+                .spawn(move || {
+                    let i = slot.index() as u8;
+                    slot.get_mut().fill(i);
+                    slot
+                })
+                .expect("a thread")
+        };
+        let threads = slots.into_iter().map(write).collect::<Vec<_>>();
+        let slots = threads.into_iter().map(|t| t.join().expect("no panic")).collect::<Vec<_>>();
+        let expected = (0..8).flat_map(|i| [i; 16]).collect::<Vec<u8>>();
+        assert_eq!(Slot::run(&slots), expected);
+    }
+
+    #[test]
+    fn a_slab_that_cannot_be_had_is_a_failure() {
+        for (count, units_per_slot) in [(usize::MAX, 2), (2, usize::MAX), (1, usize::MAX / 8), (usize::MAX / 8, 1)] {
+            assert_eq!(slab::<u64>(count, units_per_slot).expect_err("too large").kind, FailureKind::TooLarge);
+        }
+        assert_eq!(slab::<u64>(0, 7).expect("no memory needed").len(), 0);
+        assert_eq!(slab::<u64>(3, 0).expect("tokens only")[2].get(), []);
     }
 }
