@@ -1,1 +1,42 @@
-//! source
+//! Where samples come from on the real machine: blocking reads of encoded bytes into buffers that are used again.
+//!
+//! A source knows nothing of threads. The real machine calls [`Source::try_read`] on a thread of its pool, where a read must not
+//! wait for a device, and hands what would have to wait to [`Source::read`] on a thread that may.
+
+use crate::failure::Failure;
+
+mod memory;
+
+pub use memory::Memory;
+
+/// A dataset of encoded samples that any thread may read.
+pub trait Source: Send + Sync + 'static {
+    /// Number of samples; their indices are `0..len`.
+    fn len(&self) -> u64;
+
+    /// Whether there is no sample at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most encoded bytes that a read of this sample delivers, when known [B]. A sample that turns out larger is a
+    /// [`Truncated`](crate::failure::FailureKind::Truncated) or [`Corrupt`](crate::failure::FailureKind::Corrupt) failure of its
+    /// read, never more bytes.
+    fn bytes_bound(&self, sample: u64) -> Option<u64>;
+
+    /// What messages call this sample, such as its path.
+    fn name(&self, sample: u64) -> String;
+
+    /// Reads the whole sample into `into`, in the place of whatever an earlier use left there; it may wait for a device. After an
+    /// error the content of `into` is unspecified.
+    ///
+    /// `wanted` turns false when nobody waits for the answer any more. A source that reads in pieces asks between them and then
+    /// returns early with any failure at all.
+    fn read(&self, sample: u64, into: &mut Vec<u8>, wanted: &dyn Fn() -> bool) -> Result<(), Failure>;
+
+    /// Reads the sample if that needs no waiting for a device; `false` says that it would, and that the caller shall
+    /// [`read`](Source::read) on a thread that may wait. Sources that never wait leave this as it is.
+    fn try_read(&self, sample: u64, into: &mut Vec<u8>) -> Result<bool, Failure> {
+        self.read(sample, into, &|| true).map(|()| true)
+    }
+}

@@ -1,1 +1,5 @@
-//! real
+//! The real machine: threads, files, a device, and the clock on the wall.
+
+mod config;
+
+pub use config::{Config, Reads, Wakes};
