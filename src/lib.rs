@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod device;
+pub mod document;
 pub mod draw;
 pub mod failure;
 pub mod fault;

@@ -61,6 +61,11 @@ impl UnitError {
         }
     }
 
+    /// What is wrong with the text, to follow the name of the field it was written for: `is "50", without a unit`.
+    pub fn predicate(&self) -> String {
+        format!("is {:?}{}", self.given, self.because())
+    }
+
     /// What to write instead; empty when the message says it all.
     pub fn hint(&self) -> String {
         let known = || self.units.iter().map(|u| format!("`{}`", u.symbol)).collect::<Vec<_>>().join(", ");

@@ -1,0 +1,157 @@
+//! Finding and reading model files.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use etcetera::BaseStrategy;
+
+use super::{DatasetModel, MachineModel};
+use crate::{
+    document::{Diagnostic, Document, Errors, Section, Source, Trouble},
+    units::nearest,
+};
+
+/// The machines that are part of the program.
+pub const NAMES: &[&str] = &["reference-2core", "p4d.24xlarge"];
+
+fn embedded(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "reference-2core" => include_str!("../../models/reference-2core.toml"),
+        "p4d.24xlarge" => include_str!("../../models/p4d.24xlarge.toml"),
+        _ => return None,
+    })
+}
+
+/// Where calibration keeps its model of this computer, when there is a home folder.
+pub fn cache_file() -> Option<PathBuf> {
+    let strategy = etcetera::choose_base_strategy().ok()?;
+    Some(strategy.cache_dir().join("towtank").join("machine.toml"))
+}
+
+/// The machine of this name, or in this file. What looks like a path is one; a name is one of [`NAMES`].
+///
+/// # Errors
+///
+/// When there is no such machine, or its file is wrong.
+pub fn load(name: &str) -> Result<MachineModel, Trouble> {
+    match embedded(name) {
+        Some(text) => parse(&format!("models/{name}.toml"), text),
+        None if looks_like_a_path(name) => parse(name, &read_file(Path::new(name), "the machine model")?),
+        None => Err(unknown("machine", name, NAMES).into()),
+    }
+}
+
+/// Reads a machine's model; `name` is what errors call the text.
+///
+/// # Errors
+///
+/// When the text is not a whole model: everything that is wrong with it.
+pub fn parse(name: &str, text: &str) -> Result<MachineModel, Trouble> {
+    read(name, text, MachineModel::read)
+}
+
+/// The dataset of this name, such as `imagenet`, or in this file.
+///
+/// # Errors
+///
+/// When there is no such dataset, or its file is wrong.
+pub fn load_dataset(name: &str) -> Result<DatasetModel, Trouble> {
+    match name {
+        "imagenet" => {
+            read("models/datasets/imagenet.toml", include_str!("../../models/datasets/imagenet.toml"), DatasetModel::read)
+        }
+        _ if looks_like_a_path(name) => read(name, &read_file(Path::new(name), "the dataset model")?, DatasetModel::read),
+        _ => Err(unknown("dataset", name, &["imagenet"]).into()),
+    }
+}
+
+fn read<T>(name: &str, text: &str, build: impl FnOnce(Section<'_>) -> Option<T>) -> Result<T, Trouble> {
+    let source: Arc<Source> = Source::file(name, text);
+    let document = Document::parse(&source)?;
+    let errors = Errors::default();
+    let built = build(Section::root(&document.root, &errors));
+    match (errors.into_trouble(), built) {
+        (None, Some(model)) => Ok(model),
+        (Some(trouble), _) => Err(trouble),
+        (None, None) => unreachable!("`{name}` was not read and nothing said why"),
+    }
+}
+
+/// Whether it can only be meant as a file.
+pub(crate) fn looks_like_a_path(name: &str) -> bool {
+    name.ends_with(".toml") || name.contains('/') || name.contains(std::path::MAIN_SEPARATOR)
+}
+
+/// The text of a file, or an error that says what it should have been.
+pub(crate) fn read_file(path: &Path, what: &str) -> Result<String, Diagnostic> {
+    std::fs::read_to_string(path).map_err(|e| Diagnostic::new(format!("cannot read {what} `{}`: {e}", path.display())))
+}
+
+fn unknown(what: &str, name: &str, known: &[&str]) -> Diagnostic {
+    let list: Vec<String> = known.iter().map(|k| format!("`{k}`")).collect();
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("{} {}, or the path of a file", list.join(", "), if list.len() == 1 { "exists" } else { "exist" }),
+    };
+    Diagnostic::new(format!("there is no {what} `{name}`")).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_of_the_program_is_whole_and_survives_being_written() {
+        for name in NAMES {
+            let machine = load(name).unwrap_or_else(|e| panic!("{e}"));
+            let written = machine.to_toml();
+            let again = parse("written.toml", &written).unwrap_or_else(|e| panic!("{e}\n{written}"));
+            assert_eq!(again, machine, "{written}");
+        }
+    }
+
+    #[test]
+    fn the_dataset_of_the_program_is_whole() {
+        let imagenet = load_dataset("imagenet").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(imagenet.count.value.0, 1_281_167);
+    }
+
+    #[test]
+    fn a_machine_that_is_not_there_is_missed_by_name() {
+        insta::assert_snapshot!(load("reference-2cores").unwrap_err(), @"
+        error: there is no machine `reference-2cores`
+        hint: did you mean `reference-2core`?
+        ");
+        insta::assert_snapshot!(load("cray").unwrap_err(), @"
+        error: there is no machine `cray`
+        hint: `reference-2core`, `p4d.24xlarge` exist, or the path of a file
+        ");
+        let path = load("no/such/machine.toml").unwrap_err().to_string();
+        assert!(path.starts_with("error: cannot read the machine model `no/such/machine.toml`: "), "{path}");
+    }
+
+    #[test]
+    fn everything_wrong_with_a_model_is_said_at_once() {
+        let text = r#"
+title = "odd"
+[cpu]
+threads = 0
+wake_up = { value = "6 us", uncertanty = "50 %" }
+[scheduler]
+per_wake = 5
+per_completion = "1 µs"
+[device]
+kind = "tpu"
+copied_by = "pool"
+lends_slots = true
+copy = {}
+[costs]
+decode = { residual = ["100 %", "90 %"] }
+[stores]
+disk = { reader = "own", first_byte = { quantiles = [{ at = "0 %", value = "1 ms" }] } }
+"#;
+        insta::assert_snapshot!(parse("odd.toml", text).unwrap_err());
+    }
+}

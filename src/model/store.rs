@@ -1,0 +1,153 @@
+//! What reading costs, by kind of store.
+
+use serde::Serialize;
+
+use super::{Cost, Measured};
+use crate::{
+    document::{Diagnostic, FromNode, Node, Positive, Section, Share, Value, keyword},
+    units::{ByteRate, Count, Duration, Fraction, RequestRate},
+};
+
+keyword! {
+    /// Which threads read.
+    pub enum Reader {
+        /// The pool's: files in the page cache.
+        Pool = "pool",
+        /// Threads or connections of their own: a disk, a remote store.
+        Own = "own",
+    }
+}
+
+/// A store.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Store {
+    /// Which threads read.
+    pub reader: Reader,
+    /// From the request to its first byte.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Latency>,
+    /// The most that one read gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_connection: Option<Measured<ByteRate>>,
+    /// What all reads share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Measured<ByteRate>>,
+    /// The most reads at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Measured<Count>>,
+    /// Requests beyond this rate are throttled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Measured<RequestRate>>,
+    /// Requests that an idle store takes at once before the rate counts; one second's worth when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Measured<Count>>,
+    /// CPU time of a read: system calls, copying, checksums, decryption.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+}
+
+/// A latency: always the same, or a table of published quantiles with straight lines between.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Latency {
+    /// Always the same.
+    Constant(Measured<Duration>),
+    /// Points from `at = "0 %"`, the least, to `at = "100 %"`, the most.
+    Table {
+        /// The points, in increasing order.
+        points: Vec<QuantilePoint>,
+        /// Where they come from.
+        source: Option<String>,
+        /// How far they may be off.
+        uncertainty: Option<Fraction>,
+    },
+}
+
+/// One point of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct QuantilePoint {
+    /// The part of all requests that take no longer.
+    pub at: Fraction,
+    /// How long.
+    pub value: Duration,
+}
+
+impl Serialize for Latency {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            quantiles: &'a [QuantilePoint],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            source: &'a Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            uncertainty: &'a Option<Fraction>,
+        }
+        match self {
+            Latency::Constant(value) => value.serialize(serializer),
+            Latency::Table { points, source, uncertainty } => {
+                Written { quantiles: points, source, uncertainty }.serialize(serializer)
+            }
+        }
+    }
+}
+
+impl FromNode for QuantilePoint {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        Section::of(node, path, r#"a point such as { at = "50 %", value = "10 ms" }"#, |section| {
+            let (at, value) = (section.required::<Share>("at", "\"50 %\""), section.required("value", "\"10 ms\""));
+            Some(QuantilePoint { at: at?.0, value: value? })
+        })
+    }
+}
+
+impl FromNode for Latency {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        match &node.value {
+            Value::Table(table) if table.fields.contains_key("quantiles") => {}
+            _ => return Measured::from_node(node, path).map(Latency::Constant),
+        }
+        Section::of(node, path, "a table of quantiles", |section| {
+            let points = section.field::<Vec<QuantilePoint>>("quantiles");
+            let source = section.plain("source");
+            let uncertainty = section.plain::<Share>("uncertainty").map(|u| u.0);
+            let points = points?;
+            if !is_distribution(&points) {
+                let expected = r#"rising points at whole tenths of a percent, the first at "0 %", the last at "100 %""#;
+                section.errors.push(points.wrong("is not a distribution").expected(expected));
+            }
+            Some(Latency::Table { points: points.value, source, uncertainty })
+        })
+    }
+}
+
+fn is_distribution(points: &[QuantilePoint]) -> bool {
+    let permille = |p: &QuantilePoint| p.at.base() * 1000.0;
+    let whole = points.iter().all(|p| (permille(p) - permille(p).round()).abs() < 1e-6);
+    let rising = points.windows(2).all(|w| w[0].at < w[1].at && w[0].value <= w[1].value);
+    let complete = points.first().is_some_and(|p| p.at.is_zero()) && points.last().is_some_and(|p| p.at.base() == 1.0);
+    whole && rising && complete
+}
+
+impl FromNode for Store {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        Section::of(node, path, r#"a store, such as { reader = "own", first_byte = "100 µs" }"#, |section| {
+            let reader = section.required("reader", "\"pool\"");
+            let store = |reader| Store {
+                reader,
+                first_byte: section.plain("first_byte"),
+                per_connection: above_zero(section.plain("per_connection")),
+                bandwidth: above_zero(section.plain("bandwidth")),
+                connections: above_zero(section.plain("connections")),
+                requests: above_zero(section.plain("requests")),
+                burst: above_zero(section.plain("burst")),
+                cost: section.plain("cost"),
+            };
+            let read = store(reader.unwrap_or(Reader::Own));
+            reader.map(|_| read)
+        })
+    }
+}
+
+/// Drops the wrapper that has refused zero.
+pub(super) fn above_zero<T>(measured: Option<Measured<Positive<T>>>) -> Option<Measured<T>> {
+    measured.map(|m| Measured { value: m.value.0, source: m.source, uncertainty: m.uncertainty })
+}
