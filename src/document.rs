@@ -1,7 +1,7 @@
 //! TOML as people write it: every value with its place, so that an error can point at it.
 //!
-//! Scenarios and models are read in two steps. A text becomes a tree of [`Node`]s; `--set path.to.field=value` flags are laid over it
-//! and keep their own place, so that an error in a flag quotes the flag. Then a [`Section`] hands out typed fields by name, each a
+//! Scenarios and models are read in two steps. A text becomes a tree of nodes; `--set path.to.field=value` flags are laid over it
+//! and keep their own place, so that an error in a flag quotes the flag. Then a section hands out typed fields by name, each a
 //! [`Spanned`] value, and in the end reports every field that nobody asked for. Errors are collected, not thrown: a file with three
 //! mistakes is told about three.
 //!

@@ -35,7 +35,7 @@ impl Cost {
     /// No cost.
     pub const FREE: Cost = Cost { fixed: None, per_byte: None, per_pixel: None, residual: None, source: None, uncertainty: None };
 
-    /// The mean for work of this size [ns].
+    /// The mean for work of this size, in nanoseconds.
     pub fn mean_ns(&self, bytes: f64, pixels: f64) -> f64 {
         let fixed = self.fixed.as_ref().map_or(0.0, |m| m.value.base());
         let per_byte = self.per_byte.as_ref().map_or(0.0, |m| m.value.base());
