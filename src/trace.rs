@@ -4,12 +4,34 @@
 //! the real machine events come in the order of arrival, not of [`Event::time`]; on the simulated one the two are the same.
 //! Whoever reads a trace is a **streaming fold** that needs no order finer than "a phase's event comes after the phase began":
 //! every event that ends a phase carries, in [`Event::since`], when that phase began.
+//!
+//! # Order
+//!
+//! What may be relied upon, in full:
+//!
+//! 1. Events that the scheduler stamps itself come in order of time among themselves: all that the table of [`Kind`] says the
+//!    loader writes, and `Queued`.
+//! 2. A leaf's `Queued`, `Start` and `End`, `Fail` or `Abandon` come in this order, after its sample's `Launch` and before the
+//!    sample's `Filled` or `Skipped`, or before the batch's `Ready`.
+//! 3. A batch's `Taken`, `Idle` and `Delivered` come after its `Ready` and before its `Returned`, its `Step` after its `Taken`.
+//!
+//! Anything else may be late by any amount: a `Start` of long ago behind younger events, or the news of a consumer that keeps a
+//! batch.
 
 use crate::machine::Time;
 
+mod gauge;
+mod hash;
+mod histogram;
 mod recorder;
+mod summary;
+mod table;
 
+pub use gauge::Gauge;
+pub use hash::TraceHash;
+pub use histogram::Histogram;
 pub use recorder::Recorder;
+pub use summary::{Accounts, ConsumerSummary, EpochSummary, LoaderSummary, StageSummary, Stall, Summary};
 
 /// A stage of a loader, as traces number it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +125,17 @@ pub enum Kind {
     Step,
     Returned,
     Stop,
+}
+
+impl Kind {
+    /// All kinds, in order.
+    pub const ALL: [Kind; 20] = {
+        use Kind::*;
+        [
+            Launch, Reserve, Refund, Queued, Start, End, Fail, Abandon, Retry, Filled, Skipped, Dropped, Sealed, Ready, Taken,
+            Idle, Delivered, Step, Returned, Stop,
+        ]
+    };
 }
 
 /// One thing that happened. 40 bytes.

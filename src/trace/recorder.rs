@@ -1,31 +1,41 @@
-//! Where a machine's events go: a rolling hash, and optionally the whole trace.
+//! Where a machine's events go.
 
-use super::{Event, StageId};
+use super::{Event, StageId, Summary, TraceHash};
 
-/// Takes a machine's events as they come.
+/// Takes a machine's events as they come: always into a [hash](TraceHash) and a [summary](Summary), on demand into a list too.
+///
+/// One writer: the scheduler. It is the simulator's hottest call, so it allocates nothing per event.
 pub struct Recorder {
-    hash: u64,
-    events: u64,
+    hash: TraceHash,
+    summary: Summary,
     kept: Option<Vec<Event>>,
     names: Vec<(StageId, &'static str)>,
 }
 
 impl Recorder {
-    /// A recorder that keeps the hash only.
+    /// A recorder with hash and summary.
     pub fn new() -> Recorder {
-        Recorder { hash: 0, events: 0, kept: None, names: Vec::new() }
+        Recorder { hash: TraceHash::EMPTY, summary: Summary::new(), kept: None, names: Vec::new() }
     }
 
-    /// Keeps every event too.
+    /// Keeps every event too: 40 bytes each.
     pub fn keep_events(mut self) -> Recorder {
         self.kept = Some(Vec::new());
+        self
+    }
+
+    /// Tells how many samples can be prepared at the same time: the least of cores, lanes and the limit of the decode stage.
+    /// Without it the data stall is not split into [its causes](super::Stall).
+    pub fn preparation_servers(mut self, servers: u32) -> Recorder {
+        self.summary = self.summary.with_preparation_servers(servers);
         self
     }
 
     /// Takes one event.
     #[inline]
     pub fn record(&mut self, event: Event) {
-        self.events += 1;
+        self.hash.update(&event);
+        self.summary.update(&event);
         if let Some(kept) = &mut self.kept {
             kept.push(event);
         }
@@ -33,7 +43,16 @@ impl Recorder {
 
     /// Names a user's stage.
     pub fn name_stage(&mut self, stage: StageId, name: &'static str) {
-        self.names.push((stage, name));
+        match self.names.iter_mut().find(|(known, _)| *known == stage) {
+            Some(known) => known.1 = name,
+            None => self.names.push((stage, name)),
+        }
+    }
+
+    /// What `stage` is called: the built-in name, the one given to [`name_stage`](Recorder::name_stage), or `"stage"`.
+    pub fn name_of(&self, stage: StageId) -> &'static str {
+        let given = || self.names.iter().find(|(known, _)| *known == stage).map(|(_, name)| *name);
+        stage.name().or_else(given).unwrap_or("stage")
     }
 
     /// The kept events; empty without [`keep_events`](Recorder::keep_events).
@@ -41,9 +60,19 @@ impl Recorder {
         self.kept.as_deref().unwrap_or_default()
     }
 
+    /// How many events there were.
+    pub fn count(&self) -> u64 {
+        self.summary.events()
+    }
+
     /// Hash of all events so far.
     pub fn hash(&self) -> u64 {
-        self.hash
+        self.hash.get()
+    }
+
+    /// What the events so far amount to.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
     }
 }
 
