@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn the_peak_is_the_highest_value_in_the_order_told() {
         let mut gauge = Gauge::default();
-        [(1, 5), (2, -3), (3, 4), (4, -6)].map(|(at, delta)| gauge.add(Time(at), delta));
+        [(1, 5), (2, -3), (3, 4), (4, -6)].iter().for_each(|(at, delta)| gauge.add(Time(*at), *delta));
         assert_eq!(gauge.peak(), 6);
     }
 }
