@@ -1,1 +1,5 @@
 //! loader
+
+mod permutation;
+
+pub use permutation::{Permutation, SAMPLES_MAX, TABLE_MAX};
