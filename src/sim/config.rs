@@ -1,0 +1,338 @@
+//! What a simulated machine is made of: whole numbers with their units, nothing to be parsed.
+
+use super::{Chooser, Dataset, Distribution, Size};
+use crate::fault::Faults;
+
+/// A simulated machine.
+///
+/// [`Config::default`] is a machine of one core and one pool thread on which everything is free and instantaneous: the place to
+/// start for a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Seed of every draw: sizes, costs, faults.
+    pub seed: u64,
+    /// Who decides between things that may happen at the same instant.
+    pub chooser: Chooser,
+    /// Whether to keep the tape of the choices made, for the outcome. 16 bytes a choice.
+    pub keep_tape: bool,
+    /// When to give up.
+    pub limits: Limits,
+    /// The cores.
+    pub cpu: CpuSpec,
+    /// Threads of the pool that runs CPU jobs; at least one.
+    pub pool_threads: u32,
+    /// From the moment a sleeping thread (of the pool, or the scheduler) has work until it wants a core [ns].
+    pub wakeup_ns: u64,
+    /// What control itself costs.
+    pub scheduler: SchedulerSpec,
+    /// What CPU jobs cost, by [`Work::kind`](crate::machine::Work::kind).
+    pub costs: Costs,
+    /// The store.
+    pub store: StoreSpec,
+    /// The way to the device.
+    pub copy: CopySpec,
+    /// Whether the consumer reads slots where they are, see [`Machine::lends_slots`](crate::machine::Machine::lends_slots).
+    pub lends_slots: bool,
+    /// The host's memory, out of which slots are allocated; `None` is without bound [B].
+    pub memory_bytes: Option<u64>,
+    /// The samples.
+    pub dataset: Dataset,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            seed: 0,
+            chooser: Chooser::Fifo,
+            keep_tape: false,
+            limits: Limits::default(),
+            cpu: CpuSpec { cores: 1, speed_ppm: Vec::new() },
+            pool_threads: 1,
+            wakeup_ns: 0,
+            scheduler: SchedulerSpec::default(),
+            costs: Costs::free(),
+            store: StoreSpec::default(),
+            copy: CopySpec::default(),
+            lends_slots: false,
+            memory_bytes: None,
+            dataset: Dataset::uniform(0, Size::default()),
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// When to give up. A run that hits a limit ends in a stall report, never in a hang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Polls of tasks without the clock moving: more is a livelock.
+    pub polls_per_instant: u64,
+    /// Events recorded in all.
+    pub events: u64,
+    /// Simulated time [ns].
+    pub time_ns: u64,
+}
+
+impl Default for Limits {
+    /// Ten million polls an instant, no bound on events, a year.
+    fn default() -> Limits {
+        Limits { polls_per_instant: 10_000_000, events: u64::MAX, time_ns: 365 * 24 * 3600 * 1_000_000_000 }
+    }
+}
+
+/// The cores. Every thread that can run stands in one run queue and gets an equal share of them, at most one core each:
+/// `n` threads on `c` cores run at `min(1, c/n)` times the speed of a busy core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuSpec {
+    /// Number of cores (hardware threads); at least one.
+    pub cores: u32,
+    /// Speed of each busy core when `k` are busy, as `speed_ppm[k - 1]`, in millionths of a core that is busy alone. The last
+    /// entry holds for all more; an empty table is full speed always.
+    pub speed_ppm: Vec<u32>,
+}
+
+/// What the scheduler's thread costs. It sleeps; completed leaves wake it; it then handles all that have completed, burst by burst,
+/// until none is left. It is a thread like the others and needs a core.
+///
+/// It wakes lazily, as the real one does: when `burst` completions wait, when the pool has fewer than `queued_low` jobs waiting,
+/// or when the oldest completion has waited for `age_ns`. With all costs zero, and a [`Config::wakeup_ns`] of zero, it takes no
+/// time at all and completions are delivered at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerSpec {
+    /// CPU time of going to sleep and waking up [ns].
+    pub per_wake_ns: u64,
+    /// CPU time of handling one completion: the answer, the tasks polled, the next leaf submitted [ns].
+    pub per_completion_ns: u64,
+    /// Completions that wake it at once; 0 and 1 mean every one does.
+    pub burst: u32,
+    /// Jobs waiting for the pool below which every completion wakes it at once.
+    pub queued_low: u32,
+    /// The longest that a completion waits before it wakes the scheduler [ns].
+    pub age_ns: u64,
+}
+
+impl Default for SchedulerSpec {
+    fn default() -> SchedulerSpec {
+        SchedulerSpec { per_wake_ns: 0, per_completion_ns: 0, burst: 1, queued_low: 0, age_ns: 0 }
+    }
+}
+
+/// What a piece of work costs: `(a + b·bytes + c·pixels) · residual`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// a: the same for every piece [ns].
+    pub fixed_ns: u64,
+    /// b [ps/B]; 1000 is a nanosecond per byte.
+    pub ps_per_byte: u64,
+    /// c [ps/px].
+    pub ps_per_pixel: u64,
+    /// What the formula leaves open, as a factor in millionths.
+    pub residual_ppm: Distribution,
+}
+
+impl Cost {
+    /// A residual of one: the formula is exact.
+    pub const EXACT: Distribution = Distribution::Constant(1_000_000);
+
+    /// No cost.
+    pub const FREE: Cost = Cost::fixed(0);
+
+    /// The same for every piece of work [ns].
+    pub const fn fixed(ns: u64) -> Cost {
+        Cost { fixed_ns: ns, ps_per_byte: 0, ps_per_pixel: 0, residual_ppm: Cost::EXACT }
+    }
+
+    /// Distributed exponentially with this mean [ns], whatever the size.
+    pub const fn exponential(mean_ns: u64) -> Cost {
+        Cost { fixed_ns: mean_ns, ps_per_byte: 0, ps_per_pixel: 0, residual_ppm: Distribution::Exponential { mean: 1_000_000 } }
+    }
+
+    /// Time for work of this size, where `word` draws the residual [ns]. Rounded to the nearest before and down after the residual.
+    #[inline]
+    pub fn ns(&self, bytes: u64, pixels: u64, word: u64) -> u64 {
+        let by_size_ps = u128::from(self.ps_per_byte) * u128::from(bytes) + u128::from(self.ps_per_pixel) * u128::from(pixels);
+        let by_size_ns = match u64::try_from(by_size_ps) {
+            Ok(ps) => ps / 1000 + u64::from(ps % 1000 >= 500),
+            Err(_) => u64::try_from(by_size_ps / 1000).unwrap_or(u64::MAX),
+        };
+        scaled(self.fixed_ns.saturating_add(by_size_ns), self.residual_ppm.at(word))
+    }
+
+    /// The mean time for work of this size [ns].
+    pub fn mean_ns(&self, bytes: f64, pixels: f64) -> f64 {
+        let formula = self.fixed_ns as f64 + (self.ps_per_byte as f64 * bytes + self.ps_per_pixel as f64 * pixels) / 1000.0;
+        formula * self.residual_ppm.mean() / 1e6
+    }
+
+    /// Whether the work never takes any time.
+    pub fn is_free(&self) -> bool {
+        self.fixed_ns == 0 && self.ps_per_byte == 0 && self.ps_per_pixel == 0
+    }
+}
+
+/// `ns · ppm / 10⁶`, rounded down; the largest number when that is too large.
+#[inline]
+pub(super) fn scaled(ns: u64, ppm: u64) -> u64 {
+    const MILLION: u64 = 1_000_000;
+    if ppm == MILLION {
+        return ns;
+    }
+    match ns.checked_mul(ppm) {
+        Some(product) => product / MILLION,
+        None => u64::try_from(u128::from(ns) * u128::from(ppm) / u128::from(MILLION)).unwrap_or(u64::MAX),
+    }
+}
+
+/// What CPU jobs cost, by kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs {
+    kinds: Vec<(String, Cost)>,
+    other: Option<Cost>,
+}
+
+impl Costs {
+    /// Only kinds that are [named](Costs::with) have a cost. Work of another kind fails with
+    /// [`FailureKind::Lost`](crate::failure::FailureKind::Lost), since a simulation that leaves a cost out predicts nothing.
+    pub fn new() -> Costs {
+        Costs { kinds: Vec::new(), other: None }
+    }
+
+    /// Kinds that are not named are free.
+    pub fn free() -> Costs {
+        Costs::all(Cost::FREE)
+    }
+
+    /// Kinds that are not named cost this.
+    pub fn all(cost: Cost) -> Costs {
+        Costs { kinds: Vec::new(), other: Some(cost) }
+    }
+
+    /// The same with a cost for `kind`.
+    #[must_use]
+    pub fn with(mut self, kind: impl Into<String>, cost: Cost) -> Costs {
+        let kind = kind.into();
+        self.kinds.retain(|(name, _)| *name != kind);
+        self.kinds.push((kind, cost));
+        self
+    }
+
+    /// The cost of `kind`.
+    pub fn get(&self, kind: &str) -> Option<&Cost> {
+        self.kinds.iter().find(|(name, _)| name == kind).map(|(_, cost)| cost).or(self.other.as_ref())
+    }
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs::new()
+    }
+}
+
+/// The store. A read waits for a thread or a connection, then for its first byte, then for its bytes, which come at the rate of
+/// its connection or its share of the link, whichever is slower, and ends with what the processor has to do for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSpec {
+    /// Which threads read.
+    pub reader: Reader,
+    /// From the request to the first byte [ns].
+    pub first_byte_ns: Distribution,
+    /// The most that one read gets; `None` is without bound [B/s].
+    pub connection_bytes_per_s: Option<u64>,
+    /// What all reads share; `None` is without bound [B/s].
+    pub link_bytes_per_s: Option<u64>,
+    /// The most reads at a time, beside what `reader` allows; `None` is without bound.
+    pub connections: Option<u32>,
+    /// The most requests a second; beyond, a read fails with [`FailureKind::Throttled`](crate::failure::FailureKind::Throttled).
+    pub requests: Option<RequestRate>,
+    /// CPU time of a read, from its bytes: system calls, copying, checksums, decryption. `ps_per_pixel` has no meaning here.
+    pub cost: Cost,
+}
+
+impl Default for StoreSpec {
+    /// Free, instantaneous, without bound.
+    fn default() -> StoreSpec {
+        StoreSpec {
+            reader: Reader::Own,
+            first_byte_ns: Distribution::Constant(0),
+            connection_bytes_per_s: None,
+            link_bytes_per_s: None,
+            connections: None,
+            requests: None,
+            cost: Cost::FREE,
+        }
+    }
+}
+
+/// Which threads read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The threads of the pool: local files in the page cache. A read holds its thread from beginning to end.
+    Pool,
+    /// Threads of their own, as many as there are reads: local files on a disk, connections of a remote store.
+    Own,
+}
+
+/// A bucket of requests: `burst` at once, refilled at `per_s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRate {
+    /// Requests a second; at least one.
+    pub per_s: u64,
+    /// Requests that an idle store takes at once; at least one.
+    pub burst: u64,
+}
+
+/// The way to the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopySpec {
+    /// Who copies.
+    pub by: CopyBy,
+    /// Time of a copy from its bytes. `ps_per_pixel` has no meaning here.
+    pub cost: Cost,
+}
+
+impl Default for CopySpec {
+    /// A free copy by one engine.
+    fn default() -> CopySpec {
+        CopySpec { by: CopyBy::Engines(1), cost: Cost::FREE }
+    }
+}
+
+/// Who copies to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyBy {
+    /// So many copy engines of the device, each one copy at a time, none of the processor's time.
+    Engines(u32),
+    /// A job on a thread of the pool.
+    Pool,
+    /// A thread of its own per copy: it takes a core, but none of the pool's threads.
+    Thread,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_counts_bytes_pixels_and_its_residual() {
+        let cost = Cost { fixed_ns: 100, ps_per_byte: 1500, ps_per_pixel: 250, residual_ppm: Distribution::Constant(2_000_000) };
+        assert_eq!(cost.ns(10, 100, 0), 2 * (100 + 15 + 25));
+        assert_eq!(cost.ns(1, 0, 0), 2 * (100 + 2));
+        assert_eq!(cost.mean_ns(10.0, 100.0), 280.0);
+    }
+
+    #[test]
+    fn a_cost_too_large_for_the_clock_is_the_largest_there_is() {
+        let cost = Cost { ps_per_byte: u64::MAX, ..Cost::fixed(1) };
+        assert_eq!(cost.ns(u64::MAX, 0, 0), u64::MAX);
+        assert_eq!(scaled(u64::MAX, 500_000), u64::MAX / 2);
+    }
+
+    #[test]
+    fn a_kind_has_its_own_cost_or_the_one_of_all_others() {
+        let costs = Costs::all(Cost::fixed(1)).with("decode", Cost::fixed(2)).with("decode", Cost::fixed(3));
+        assert_eq!(costs.get("decode"), Some(&Cost::fixed(3)));
+        assert_eq!(costs.get("augment"), Some(&Cost::fixed(1)));
+        assert_eq!(Costs::new().get("augment"), None);
+    }
+}
