@@ -149,6 +149,16 @@ impl Trouble {
         if diagnostics.is_empty() { None } else { Some(Trouble { diagnostics }) }
     }
 
+    /// The same; whatever has no place of its own stands at `place`.
+    pub(crate) fn placed(mut self, place: Option<&Place>) -> Trouble {
+        for diagnostic in &mut self.diagnostics {
+            if diagnostic.place.is_none() {
+                diagnostic.place = place.cloned();
+            }
+        }
+        self
+    }
+
     /// What is wrong, in the order in which it was found.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics

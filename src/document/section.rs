@@ -66,6 +66,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Whether somebody wrote this field, right or wrong.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.table.is_some_and(|t| t.fields.contains_key(name))
+    }
+
     /// The full name of a field.
     pub(crate) fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }

@@ -55,7 +55,6 @@ pub(crate) struct Document {
     pub(crate) root: Table,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "flags arrive with the command line"))]
 impl Document {
     /// Reads a TOML text.
     pub(crate) fn parse(source: &Arc<Source>) -> Result<Document, Diagnostic> {

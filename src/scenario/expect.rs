@@ -1,0 +1,296 @@
+//! What a scenario expects, and whether it holds.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{
+    document::{Diagnostic, FromNode, Node, Place, Section, Share, Spanned, Value, wrong_type},
+    units::{Count, Dimension, Duration, Fraction, Quantity, SampleRate, Size},
+};
+
+/// A value that can be compared with what was measured.
+pub trait Figure: Copy + fmt::Display {
+    /// In the unit the measurement comes in.
+    fn figure(self) -> f64;
+    /// The measurement in words.
+    fn show(measured: f64) -> String;
+}
+
+impl<D: Dimension> Figure for Quantity<D> {
+    fn figure(self) -> f64 {
+        self.base()
+    }
+    fn show(measured: f64) -> String {
+        let exact = Quantity::<D>::of_base(measured).to_string();
+        let (number, unit) = exact.split_once(' ').unwrap_or((&exact, ""));
+        let number: f64 = number.parse().unwrap_or(measured);
+        let decimals = if number >= 100.0 {
+            0
+        } else if number >= 10.0 {
+            1
+        } else {
+            2
+        };
+        format!("{number:.decimals$} {unit}")
+    }
+}
+
+impl Figure for Count {
+    fn figure(self) -> f64 {
+        self.0 as f64
+    }
+    fn show(measured: f64) -> String {
+        Count(measured as u64).to_string()
+    }
+}
+
+/// Between what a figure is expected to lie.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound<T> {
+    /// At least.
+    pub min: Option<T>,
+    /// At most.
+    pub max: Option<T>,
+    /// Near a value.
+    pub within: Option<Within<T>>,
+}
+
+/// Near a value that somebody published or measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Within<T> {
+    /// The value.
+    pub of: T,
+    /// How far off, relative to it, still holds.
+    pub tol: Fraction,
+    /// Where the value comes from.
+    pub source: Option<String>,
+}
+
+impl<T: Figure> Bound<T> {
+    /// Whether `measured` lies inside.
+    pub fn holds(&self, measured: f64) -> bool {
+        let near = |w: &Within<T>| (measured - w.of.figure()).abs() <= w.tol.base() * w.of.figure();
+        self.min.is_none_or(|min| measured >= min.figure())
+            && self.max.is_none_or(|max| measured <= max.figure())
+            && self.within.as_ref().is_none_or(near)
+    }
+}
+
+impl<T: Figure> fmt::Display for Bound<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.min.map(|min| format!("at least {min}")));
+        parts.extend(self.max.map(|max| format!("at most {max}")));
+        parts.extend(self.within.as_ref().map(|w| format!("{} ± {}", w.of, w.tol)));
+        f.write_str(&parts.join(", "))
+    }
+}
+
+impl<T: FromNode> FromNode for Within<T> {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        Section::of(node, path, r#"a value and a tolerance, such as { of = …, tol = "10 %" }"#, |section| {
+            let of = section.required("of", "…");
+            let tol = section.required::<Share>("tol", "\"10 %\"");
+            let source = section.plain("source");
+            Some(Within { of: of?, tol: tol?.0, source })
+        })
+    }
+}
+
+impl<T: FromNode + Figure> FromNode for Bound<T> {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        let bound = Section::of(node, path, "a table with `min`, `max` or `within`", |section| {
+            Some(Bound {
+                min: section.plain::<T>("min"),
+                max: section.plain::<T>("max"),
+                within: section.plain::<Within<T>>("within"),
+            })
+        })?;
+        let here = |message: String| Diagnostic::new(message).at(Some(&node.place));
+        match (&bound.min, &bound.max, &bound.within) {
+            (None, None, None) => Err(here(format!("`{path}` expects nothing")).expected("`min`, `max` or `within`")),
+            (Some(min), Some(max), _) if min.figure() > max.figure() => {
+                Err(here(format!("`{path}` can never hold: `min` is {min}, `max` is {max}")).expected("`min` below `max`"))
+            }
+            _ => Ok(bound),
+        }
+    }
+}
+
+/// An expectation that only has to be named: `[expect.exactly_once]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named;
+
+impl FromNode for Named {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        match &node.value {
+            Value::Table(table) if table.fields.is_empty() => Ok(Named),
+            _ => Err(wrong_type(node, path, format!("`[{path}]` without fields"))),
+        }
+    }
+}
+
+/// An expectation that names what something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Is(pub String);
+
+/// What can limit a loader.
+pub const BOTTLENECKS: &[&str] = &["fetch", "decode", "transfer", "consumer", "scheduler", "memory"];
+
+impl FromNode for Is {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        let words: Vec<String> = BOTTLENECKS.iter().map(|w| format!("{w:?}")).collect();
+        Section::of(node, path, "a table such as { is = \"decode\" }", |section| {
+            let word: String = section.required("is", "\"decode\"")?;
+            if !BOTTLENECKS.contains(&word.as_str()) {
+                let hint = crate::units::nearest(&word, BOTTLENECKS.iter().copied());
+                let hint = hint.map(|near| format!("did you mean {near:?}?")).unwrap_or_default();
+                let wrong = Diagnostic::new(format!("`{path}.is` is {word:?}")).at(Some(&node.place));
+                section.errors.push(wrong.expected(words.join(" or ")).hint(hint));
+                return None;
+            }
+            Some(Is(word))
+        })
+    }
+}
+
+/// Everything a scenario expects.
+#[derive(Clone, Debug, Default)]
+pub struct Expectations {
+    /// Samples per second the consumer got.
+    pub throughput: Option<Spanned<Bound<SampleRate>>>,
+    /// Part of the time that the accelerator computes.
+    pub accelerator_utilization: Option<Spanned<Bound<Fraction>>>,
+    /// Until the consumer has its first batch.
+    pub time_to_first_batch: Option<Spanned<Bound<Duration>>>,
+    /// CPU time of the whole run.
+    pub cpu: Option<Spanned<Bound<Duration>>>,
+    /// The most memory the loader held.
+    pub peak_bytes_in_flight: Option<Spanned<Bound<Size>>>,
+    /// Samples left out.
+    pub skipped: Option<Spanned<Bound<Count>>>,
+    /// Every planned sample is delivered or skipped, once.
+    pub exactly_once: Option<Spanned<Named>>,
+    /// Samples come as planned.
+    pub order_kept: Option<Spanned<Named>>,
+    /// What limits it.
+    pub bottleneck: Option<Spanned<Is>>,
+}
+
+impl Expectations {
+    pub(super) fn read(section: Section<'_>) -> Expectations {
+        let read = Expectations {
+            throughput: section.field("throughput"),
+            accelerator_utilization: section.field("accelerator_utilization"),
+            time_to_first_batch: section.field("time_to_first_batch"),
+            cpu: section.field("cpu"),
+            peak_bytes_in_flight: section.field("peak_bytes_in_flight"),
+            skipped: section.field("skipped"),
+            exactly_once: section.field("exactly_once"),
+            order_kept: section.field("order_kept"),
+            bottleneck: section.field("bottleneck"),
+        };
+        section.finish();
+        read
+    }
+
+    /// Holds every expectation against what was found, in the order of the fields above.
+    pub fn check(&self, found: &Found) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        figure(&mut verdicts, &self.throughput, found.samples_per_s);
+        figure(&mut verdicts, &self.accelerator_utilization, found.accelerator_utilization);
+        figure(&mut verdicts, &self.time_to_first_batch, found.time_to_first_batch_s.map(|s| s * 1e9));
+        figure(&mut verdicts, &self.cpu, found.cpu_s.map(|s| s * 1e9));
+        figure(&mut verdicts, &self.peak_bytes_in_flight, Some(found.peak_bytes_in_flight as f64));
+        figure(&mut verdicts, &self.skipped, Some(found.skipped as f64));
+        named(&mut verdicts, &self.exactly_once, &found.exactly_once, "every sample delivered or skipped once");
+        named(&mut verdicts, &self.order_kept, &found.order_kept, "samples as planned");
+        if let Some(expected) = &self.bottleneck {
+            let is = &expected.value.0;
+            verdicts.push(Verdict {
+                name: name_of(&expected.path),
+                held: found.bottleneck.as_deref() == Some(is),
+                wanted: is.clone(),
+                found: found.bottleneck.clone().unwrap_or_else(|| "none".to_owned()),
+                place: expected.place.clone(),
+            });
+        }
+        verdicts
+    }
+}
+
+/// `throughput` of `expect.throughput`.
+fn name_of(path: &str) -> String {
+    path.trim_start_matches("expect.").to_owned()
+}
+
+fn figure<T: Figure>(verdicts: &mut Vec<Verdict>, expected: &Option<Spanned<Bound<T>>>, measured: Option<f64>) {
+    let Some(expected) = expected else { return };
+    verdicts.push(Verdict {
+        name: name_of(&expected.path),
+        held: measured.is_some_and(|m| expected.value.holds(m)),
+        wanted: expected.value.to_string(),
+        found: measured.map_or_else(|| "nothing measured".to_owned(), T::show),
+        place: expected.place.clone(),
+    });
+}
+
+fn named(verdicts: &mut Vec<Verdict>, expected: &Option<Spanned<Named>>, found: &Result<(), String>, wanted: &str) {
+    let Some(expected) = expected else { return };
+    verdicts.push(Verdict {
+        name: name_of(&expected.path),
+        held: found.is_ok(),
+        wanted: wanted.to_owned(),
+        found: found.clone().err().unwrap_or_else(|| "so it is".to_owned()),
+        place: expected.place.clone(),
+    });
+}
+
+/// What a run came to, as far as expectations ask.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Samples per second the consumer got; `None` when it got none.
+    pub samples_per_s: Option<f64>,
+    /// Part of the time that the accelerator computes, from 0 to 1.
+    pub accelerator_utilization: Option<f64>,
+    /// Until the consumer had its first batch, in seconds.
+    pub time_to_first_batch_s: Option<f64>,
+    /// CPU time, in seconds.
+    pub cpu_s: Option<f64>,
+    /// The most memory the loader held, in bytes.
+    pub peak_bytes_in_flight: u64,
+    /// Samples left out.
+    pub skipped: u64,
+    /// Why not every planned sample was delivered or skipped once.
+    pub exactly_once: Result<(), String>,
+    /// Why the samples did not come as planned.
+    pub order_kept: Result<(), String>,
+    /// What limited it.
+    pub bottleneck: Option<String>,
+}
+
+/// Whether one expectation holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Its name, such as `throughput`.
+    pub name: String,
+    /// Whether it holds.
+    pub held: bool,
+    /// What was expected, in words.
+    pub wanted: String,
+    /// What was found, in words.
+    pub found: String,
+    /// Where it was written.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+impl Verdict {
+    /// The error of an expectation that does not hold.
+    pub fn diagnostic(&self) -> Diagnostic {
+        Diagnostic::new(format!("`expect.{}` does not hold: found {}", self.name, self.found))
+            .at(Some(&self.place))
+            .expected(&self.wanted)
+    }
+}
