@@ -100,7 +100,7 @@ pub enum Dataset {
         seed: u64,
     },
     /// Sizes drawn from a model.
-    Drawn(DatasetModel),
+    Drawn(Box<DatasetModel>),
     /// The images of a folder.
     Folder(PathBuf),
 }

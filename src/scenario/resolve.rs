@@ -129,7 +129,7 @@ fn dataset(typed: &typed::Dataset, errors: &Errors) -> Dataset {
                     if let Some(count) = count(&typed.count) {
                         drawn.count = model::Measured::plain(Count(count));
                     }
-                    Dataset::Drawn(drawn)
+                    Dataset::Drawn(Box::new(drawn))
                 }
                 Err(trouble) => {
                     for diagnostic in trouble.diagnostics() {
