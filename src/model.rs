@@ -21,6 +21,7 @@ pub mod fit;
 mod load;
 mod machine;
 mod measured;
+mod simulate;
 mod store;
 mod write;
 

@@ -1,0 +1,160 @@
+//! From a model's numbers to a simulation's whole ones.
+
+use super::{CopiedBy, Cost, DatasetModel, Latency, MachineModel, PixelModel, Reader, Residual, Store};
+use crate::{sim, units::Duration};
+
+/// A rate or a size as large as the simulator can say.
+fn at_most_u32(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+impl MachineModel {
+    /// The machine with `pool_threads` threads and one of its stores, on which every leaf costs what the model says: everything but
+    /// the samples, the faults and the seed.
+    pub fn to_config(&self, pool_threads: u64, store: &Store) -> sim::Config {
+        let costs = self.costs.iter().fold(sim::Costs::new(), |costs, (kind, cost)| costs.with(kind.clone(), cost.to_sim()));
+        sim::Config {
+            cpu: self.cpu_spec(),
+            pool_threads: at_most_u32(pool_threads),
+            wakeup_ns: self.cpu.wake_up.value.as_ns(),
+            scheduler: sim::SchedulerSpec {
+                per_wake_ns: self.scheduler.per_wake.value.as_ns(),
+                per_completion_ns: self.scheduler.per_completion.value.as_ns(),
+                burst: at_most_u32(self.scheduler.burst.value.0),
+                queued_low: at_most_u32(self.scheduler.queued_low.value.0.saturating_mul(pool_threads)),
+                age_ns: self.scheduler.age.value.as_ns(),
+            },
+            costs,
+            store: store.to_sim(),
+            copy: sim::CopySpec {
+                by: match self.device.copied_by {
+                    CopiedBy::Engines => sim::CopyBy::Engines(self.device.engines.as_ref().map_or(1, |n| at_most_u32(n.value.0))),
+                    CopiedBy::Pool => sim::CopyBy::Pool,
+                    CopiedBy::Thread => sim::CopyBy::Thread,
+                },
+                cost: self.device.copy.to_sim(),
+            },
+            lends_slots: self.device.lends_slots,
+            memory_bytes: self.memory.as_ref().map(|m| m.value.as_bytes()),
+            ..sim::Config::default()
+        }
+    }
+
+    fn cpu_spec(&self) -> sim::CpuSpec {
+        let cores = at_most_u32(self.cpu.threads.value.0);
+        let speed_ppm = match self.cpu.speed.is_empty() {
+            true => Vec::new(),
+            false => (1..=u64::from(cores)).map(|busy| (self.cpu.speed_at(busy) * 1e6).round() as u32).collect(),
+        };
+        sim::CpuSpec { cores, speed_ppm }
+    }
+}
+
+impl Cost {
+    /// The cost in whole numbers.
+    pub fn to_sim(&self) -> sim::Cost {
+        sim::Cost {
+            fixed_ns: self.fixed.as_ref().map_or(0, |m| m.value.as_ns()),
+            ps_per_byte: self.per_byte.as_ref().map_or(0, |m| m.value.as_ps()),
+            ps_per_pixel: self.per_pixel.as_ref().map_or(0, |m| m.value.as_ps()),
+            residual_ppm: self.residual.as_ref().map_or(sim::Cost::EXACT, Residual::to_sim),
+        }
+    }
+}
+
+impl Residual {
+    fn to_sim(&self) -> sim::Distribution {
+        let ppm: Vec<u64> = self.quantiles.iter().map(|q| q.as_ppm()).collect();
+        sim::Distribution::Table(sim::Quantiles::new(ppm))
+    }
+}
+
+impl Latency {
+    fn to_sim(&self) -> sim::Distribution {
+        match self {
+            Latency::Constant(value) => sim::Distribution::Constant(value.value.as_ns()),
+            Latency::Table { points, .. } => {
+                let permille = |p: f64| (p * 1000.0).round() as u32;
+                let points: Vec<(u32, u64)> = points.iter().map(|p| (permille(p.at.base()), p.value.as_ns())).collect();
+                sim::Distribution::Table(sim::Quantiles::from_points(&points))
+            }
+        }
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> Duration {
+        Duration::of_base(self.to_sim().mean())
+    }
+}
+
+impl Store {
+    fn to_sim(&self) -> sim::StoreSpec {
+        let requests = self.requests.as_ref().map(|rate| {
+            let per_s = rate.value.per_s().round().max(1.0) as u64;
+            sim::RequestRate { per_s, burst: self.burst.as_ref().map_or(per_s, |b| b.value.0) }
+        });
+        sim::StoreSpec {
+            reader: match self.reader {
+                Reader::Pool => sim::Reader::Pool,
+                Reader::Own => sim::Reader::Own,
+            },
+            first_byte_ns: self.first_byte.as_ref().map_or(sim::Distribution::Constant(0), Latency::to_sim),
+            connection_bytes_per_s: self.per_connection.as_ref().map(|r| r.value.as_bytes_per_s().max(1)),
+            link_bytes_per_s: self.bandwidth.as_ref().map(|r| r.value.as_bytes_per_s().max(1)),
+            connections: self.connections.as_ref().map(|n| at_most_u32(n.value.0)),
+            requests,
+            cost: self.cost.as_ref().map_or(sim::Cost::FREE, Cost::to_sim),
+        }
+    }
+}
+
+impl DatasetModel {
+    /// The samples in whole numbers.
+    pub fn to_sim(&self) -> sim::Dataset {
+        let mean_bytes = self.bytes.value.as_bytes().max(1);
+        let pixels = self.pixels.value.0;
+        sim::Dataset::Drawn {
+            count: self.count.value.0,
+            bytes: sim::Distribution::Table(sim::Quantiles::lognormal(mean_bytes, self.sigma.value.0)),
+            pixels: match self.pixels_by {
+                PixelModel::Bytes => sim::PixelCount::PerByte { ppm: (pixels as f64 / mean_bytes as f64 * 1e6).round() as u64 },
+                PixelModel::Constant => sim::PixelCount::Drawn(sim::Distribution::Constant(pixels)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{model, sim};
+
+    #[test]
+    fn a_model_and_its_simulation_agree_on_the_mean_cost() {
+        for name in model::NAMES {
+            let machine = model::load(name).unwrap();
+            for (kind, cost) in &machine.costs {
+                let (ours, theirs) = (cost.mean_ns(114_660.0, 181_503.0), cost.to_sim().mean_ns(114_660.0, 181_503.0));
+                assert!((ours / theirs - 1.0).abs() < 1e-6, "{kind} on {name}: {ours} and {theirs}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_decoded_image_of_the_reference_costs_what_was_measured() {
+        let machine = model::load("reference-2core").unwrap();
+        let per_s = 1e9 / machine.costs["decode"].mean_ns(97_000.0, 187_500.0);
+        assert!((per_s / 790.0 - 1.0).abs() < 0.02, "{per_s} images/s, 790 were measured");
+    }
+
+    #[test]
+    fn a_published_latency_goes_through_its_points() {
+        let machine = model::load("p4d.24xlarge").unwrap();
+        let config = machine.to_config(16, &machine.stores["object"]);
+        let at = |p: f64| config.store.first_byte_ns.at((p * 2f64.powi(64)) as u64) as f64 / 1e6;
+        for (p, ms) in [(0.0, 7.0), (0.25, 9.0), (0.5, 10.0), (0.75, 12.0), (0.9, 16.0), (0.99, 75.0)] {
+            assert!((at(p) - ms).abs() < 0.1, "{p}: {} ms, published {ms}", at(p));
+        }
+        assert_eq!(config.copy.by, sim::CopyBy::Engines(2));
+        assert_eq!((config.cpu.cores, config.cpu.speed_ppm[47], config.cpu.speed_ppm[95]), (96, 880_000, 570_000));
+    }
+}
