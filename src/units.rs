@@ -29,33 +29,41 @@ pub use dimension::{
 pub use error::{UnitError, UnitProblem};
 pub use quantity::Quantity;
 
-/// How many single-character insertions, deletions and replacements lead from `a` to `b`, upper and lower case alike.
+/// How many single-character insertions, deletions, replacements and swaps of neighbours lead from `a` to `b`, upper and lower case
+/// alike.
 ///
 /// What "did you mean" goes by.
 pub fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.to_lowercase().chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
+    let first: Vec<usize> = (0..=b.len()).collect();
+    let mut rows = [first.clone(), first.clone(), first];
+    for i in 0..a.len() {
+        let [older, old, new] = &mut rows;
+        new[0] = i + 1;
+        for j in 0..b.len() {
+            let replaced = old[j] + usize::from(a[i] != b[j]);
+            let mut least = replaced.min(old[j + 1] + 1).min(new[j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                least = least.min(older[j - 1] + 1);
+            }
+            new[j + 1] = least;
         }
+        rows.rotate_left(1);
     }
-    row[b.len()]
+    rows[1][b.len()]
 }
 
-/// The candidate nearest to `typed`, when it is near enough to be what was meant: at most a third of it differs.
+/// The candidate nearest to `typed`, when it is near enough to be what was meant: at most a third of it differs, or one is the
+/// beginning of the other.
 pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (typed.chars().count() / 3).max(1);
-    candidates
-        .into_iter()
-        .map(|c| (edit_distance(typed, c), c))
-        .filter(|(d, _)| *d <= allowed)
-        .min_by_key(|(d, _)| *d)
-        .map(|(_, c)| c)
+    let begins = |a: &str, b: &str| a.len() >= 3 && b.to_lowercase().starts_with(&a.to_lowercase());
+    let distance = |candidate: &str| match edit_distance(typed, candidate) {
+        near if near <= allowed => Some(near),
+        far if begins(candidate, typed) || begins(typed, candidate) => Some(far),
+        _ => None,
+    };
+    candidates.into_iter().filter_map(|c| Some((distance(c)?, c))).min_by_key(|(d, _)| *d).map(|(_, c)| c)
 }
 
 #[cfg(test)]
@@ -65,8 +73,11 @@ mod tests {
     #[test]
     fn the_nearest_word_is_meant_when_it_is_near() {
         assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("titel", "title"), 1);
+        assert_eq!((edit_distance("", "abc"), edit_distance("abc", "")), (3, 3));
         assert_eq!(nearest("prefech", ["budget", "prefetch", "batch"]), Some("prefetch"));
         assert_eq!(nearest("Batch", ["budget", "prefetch", "batch"]), Some("batch"));
+        assert_eq!(nearest("planned", ["plan", "completion"]), Some("plan"));
         assert_eq!(nearest("colour", ["budget", "prefetch", "batch"]), None);
     }
 }

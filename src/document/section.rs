@@ -147,12 +147,15 @@ impl<'a> Section<'a> {
             let known: Vec<&str> = asked.iter().map(String::as_str).collect();
             let home = if self.path.is_empty() { String::new() } else { format!(" in `[{}]`", self.path) };
             let list: Vec<String> = known.iter().map(|k| format!("`{k}`")).collect();
+            let near = nearest(name, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
             let expected = match list.len() {
                 0 => "no field".to_owned(),
                 1 => list[0].clone(),
+                // The hint says it better than a line of twenty names.
+                9.. if near.is_some() => String::new(),
                 _ => format!("one of {}", list.join(", ")),
             };
-            let hint = nearest(name, known.iter().copied()).map(|near| format!("did you mean `{near}`?")).unwrap_or_default();
+            let hint = near.unwrap_or_default();
             self.errors
                 .push(Diagnostic::new(format!("unknown field `{name}`{home}")).at(Some(place)).expected(expected).hint(hint));
         }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
-    Codec, Consumer, Dataset, DatasetKind, Loader, MachineChoice, OnErrors, Order, REFERENCE, Resize, Scenario, Store, Tail,
+    Codec, Consumer, Dataset, DatasetKind, Figure, Loader, MachineChoice, OnErrors, Order, REFERENCE, Resize, Scenario, Store,
+    Tail,
     typed::{self, File},
     words::ImageSize,
 };
@@ -171,7 +172,9 @@ fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
     let rank: u16 = fits(&typed.rank, u64::from(u16::MAX), 0, errors);
     if let Some(wrong) = typed.rank.as_ref().filter(|_| rank >= world) {
         errors.push(
-            wrong.wrong(format!("is {rank}, but `loader.world` is {world}")).expected(format!("a rank from 0 to {}", world - 1)),
+            wrong
+                .wrong(format!("is {rank}, but `loader.world` is {world}"))
+                .expected("a rank below `loader.world`, counted from 0"),
         );
     }
     let (pause, pause_most) =
@@ -221,10 +224,10 @@ fn consumer(typed: &typed::Consumer, batch: u64, errors: &Errors) -> Consumer {
     let step = match (&typed.step, &typed.rate) {
         (Some(step), Some(rate)) => {
             let meant = Duration::of_base(batch as f64 / rate.value.0.per_s() * 1e9);
-            errors.push(rate.wrong(format!(
-                "contradicts `consumer.step`: {} with `loader.batch` {batch} is a step of {meant}, not {}",
-                rate.value.0, step.value
-            )));
+            let meant = Duration::show(meant.base());
+            let rate_and_batch = format!("{} with `loader.batch` {batch}", rate.value.0);
+            let wrong = format!("contradicts `consumer.step`: {rate_and_batch} is a step of {meant}, not {}", step.value);
+            errors.push(rate.wrong(wrong));
             step.value
         }
         (Some(step), None) => step.value,

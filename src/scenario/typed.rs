@@ -142,9 +142,10 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn read(root: Section<'_>) -> File {
+        let top = Top::read(&root);
         let sections = ["dataset", "store", "loader", "consumer", "faults"].map(|name| root.section(name));
         let file = File {
-            top: Top::read(&root),
+            top,
             dataset: Dataset::read(&sections[0]),
             store: Store::read(&sections[1]),
             loader: Loader::read(&sections[2]),

@@ -68,7 +68,10 @@ impl UnitError {
 
     /// What to write instead; empty when the message says it all.
     pub fn hint(&self) -> String {
-        let known = || self.units.iter().map(|u| format!("`{}`", u.symbol)).collect::<Vec<_>>().join(", ");
+        let known = || match self.units {
+            [only] => format!("the unit is `{}`", only.symbol),
+            units => format!("the units are {}", units.iter().map(|u| format!("`{}`", u.symbol)).collect::<Vec<_>>().join(", ")),
+        };
         match &self.problem {
             UnitProblem::UnknownUnit(unit) => {
                 let number = self.given.trim().trim_end_matches(unit.as_str()).trim_end();
@@ -79,11 +82,11 @@ impl UnitError {
                     format!("`{number} {}`{bits}", u.symbol)
                 };
                 match &meant[..] {
-                    [] => format!("the units are {}", known()),
+                    [] => known(),
                     some => format!("did you mean {}?", some.iter().map(written).collect::<Vec<_>>().join(" or ")),
                 }
             }
-            UnitProblem::NoUnit if !self.units.is_empty() => format!("the units are {}", known()),
+            UnitProblem::NoUnit if !self.units.is_empty() => known(),
             _ => String::new(),
         }
     }
