@@ -234,6 +234,6 @@ mod tests {
             assert_eq!(slab::<u64>(count, units_per_slot).expect_err("too large").kind, FailureKind::TooLarge);
         }
         assert_eq!(slab::<u64>(0, 7).expect("no memory needed").len(), 0);
-        assert_eq!(slab::<u64>(3, 0).expect("tokens only")[2].get(), []);
+        assert!(slab::<u64>(3, 0).expect("tokens only")[2].get().is_empty());
     }
 }
