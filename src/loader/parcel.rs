@@ -1,0 +1,64 @@
+//! A slot on its way through code that may fail, panic or be dropped.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::machine::Slot;
+
+/// Where slots end up whose holder was dropped: jobs that were taken out of a queue, jobs whose answer nobody waited for, tickets of
+/// lanes that were stopped.
+#[derive(Debug)]
+pub(super) struct Found<U>(Mutex<Vec<Slot<U>>>);
+
+impl<U> Found<U> {
+    pub(super) fn new() -> Arc<Found<U>> {
+        Arc::new(Found(Mutex::new(Vec::new())))
+    }
+
+    /// The slot at `place`, if it was found.
+    pub(super) fn take(&self, place: usize) -> Option<Slot<U>> {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = slots.iter().position(|slot| slot.index() == place)?;
+        Some(slots.swap_remove(at))
+    }
+
+    /// All slots found.
+    pub(super) fn take_all(&self) -> Vec<Slot<U>> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A slot that cannot get lost: dropped, it can be [found](Found) again.
+#[derive(Debug)]
+pub(super) struct Parcel<U> {
+    slot: Option<Slot<U>>,
+    found: Arc<Found<U>>,
+}
+
+impl<U> Parcel<U> {
+    pub(super) fn new(slot: Slot<U>, found: &Arc<Found<U>>) -> Parcel<U> {
+        Parcel { slot: Some(slot), found: found.clone() }
+    }
+
+    /// Place of the slot in the ring.
+    pub(super) fn place(&self) -> usize {
+        self.slot.as_ref().expect("a parcel holds its slot until it is opened").index()
+    }
+
+    /// The slot's cells, to be written.
+    pub(super) fn cells(&mut self) -> &mut [U] {
+        self.slot.as_mut().expect("a parcel holds its slot until it is opened").get_mut()
+    }
+
+    /// The slot.
+    pub(super) fn open(mut self) -> Slot<U> {
+        self.slot.take().expect("a parcel holds its slot until it is opened")
+    }
+}
+
+impl<U> Drop for Parcel<U> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.found.0.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        }
+    }
+}

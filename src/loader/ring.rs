@@ -1,0 +1,178 @@
+//! The ring of slots: where samples live between decoding and the consumer.
+//!
+//! # Sequence numbers and slots
+//!
+//! Every sample that gets a slot gets a **sequence number**, and number `s` lives in slot `s mod R`. Numbers are drawn in order, and
+//! the next number can be drawn only when its slot is at home:
+//!
+//! ```text
+//!        base                       tail = next number to draw
+//!         │ oldest not yet drained   │
+//!   ──────┼──────────────────────────┼──────▶ sequence numbers
+//!   drained│ ✓   ✓   …   ✗   ✓   …   │ free
+//!          └── resolved in any order ┘
+//! ```
+//!
+//! | a slot is | whose token is |
+//! | --- | --- |
+//! | at home | here |
+//! | claimed | with the lane, then with the decode job that writes it |
+//! | filled | here again, as an [`Entry`], until its number is drained |
+//! | in a batch | with the batch under assembly, the copy, or the consumer it is lent to |
+//!
+//! Since the token is the only way to the slot's memory, a slot cannot be written before its last reader has given it back.
+//!
+//! # Order
+//!
+//! Entries are **drained** in sequence order, whatever order they resolved in. A failed sample is a hole: an entry without a slot,
+//! whose slot went home at once. A batch is the next `B` successes; so what it holds depends on which samples failed and on who drew
+//! which number, on nothing else. In plan order the number is drawn at launch, and numbers follow the plan. In completion order
+//! it is drawn when decoding starts.
+//!
+//! # Why it does not stop
+//!
+//! The next number waits for the slot of number `tail − R`. That one is undrained, then its sample resolves some day; or in a batch
+//! on its way, which the consumer gives back; or in the batch under assembly. The last is the one case where the ring waits for
+//! itself: holes have used up numbers, and the unfinished batch needs more of them. Then what there is of the batch is **flushed**: moved
+//! to the device in part, so that its slots come home. With that a ring of one batch is enough.
+
+use std::collections::VecDeque;
+
+use crate::{
+    failure::Failure,
+    machine::{Item, Slot, Time},
+};
+
+/// A sample whose sequence number has resolved.
+#[derive(Debug)]
+pub(super) struct Entry<U> {
+    pub(super) item: Item,
+    /// Its index in the rank's share of its epoch.
+    pub(super) index: u64,
+    pub(super) launched: Time,
+    /// Its slot and when it was filled, or why it is a hole.
+    pub(super) result: Result<(Slot<U>, Time), Failure>,
+}
+
+/// The ring. It knows no time and wakes nobody.
+#[derive(Debug)]
+pub(super) struct Ring<U> {
+    slots: Vec<Option<Slot<U>>>,
+    at_home: usize,
+    /// Place of the next number's slot.
+    turn: usize,
+    /// The oldest number not drained.
+    base: u64,
+    /// Numbers from `base` to the next one to draw.
+    entries: VecDeque<Option<Entry<U>>>,
+}
+
+impl<U> Ring<U> {
+    pub(super) fn new(slots: Vec<Slot<U>>) -> Ring<U> {
+        let at_home = slots.len();
+        let mut places: Vec<Option<Slot<U>>> = (0..at_home).map(|_| None).collect();
+        for slot in slots {
+            let place = slot.index();
+            places[place] = Some(slot);
+        }
+        Ring { slots: places, at_home, turn: 0, base: 0, entries: VecDeque::with_capacity(at_home) }
+    }
+
+    /// Slots at home.
+    pub(super) fn at_home(&self) -> usize {
+        self.at_home
+    }
+
+    /// Whether the next number can be drawn.
+    pub(super) fn can_claim(&self) -> bool {
+        self.slots[self.turn].is_some()
+    }
+
+    /// Place of the slot that the next number waits for.
+    pub(super) fn turn(&self) -> usize {
+        self.turn
+    }
+
+    /// Draws the next number with its slot.
+    pub(super) fn claim(&mut self) -> Option<(u64, Slot<U>)> {
+        let slot = self.slots[self.turn].take()?;
+        self.at_home -= 1;
+        self.turn = if self.turn + 1 == self.slots.len() { 0 } else { self.turn + 1 };
+        self.entries.push_back(None);
+        Some((self.base + self.entries.len() as u64 - 1, slot))
+    }
+
+    /// The number has resolved.
+    pub(super) fn put(&mut self, number: u64, entry: Entry<U>) {
+        let place = &mut self.entries[(number - self.base) as usize];
+        assert!(place.is_none(), "number {number} resolves once");
+        *place = Some(entry);
+    }
+
+    /// Drains the oldest number if it has resolved.
+    pub(super) fn drain(&mut self) -> Option<Entry<U>> {
+        let entry = self.entries.front_mut()?.take()?;
+        self.entries.pop_front();
+        self.base += 1;
+        Some(entry)
+    }
+
+    /// Whether every number drawn has been drained.
+    pub(super) fn is_drained(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The slot is free again.
+    pub(super) fn come_home(&mut self, slot: Slot<U>) {
+        let place = slot.index();
+        assert!(self.slots[place].is_none(), "slot {place} has one token");
+        self.slots[place] = Some(slot);
+        self.at_home += 1;
+    }
+
+    /// Filled samples that are not drained.
+    pub(super) fn filled(&self) -> u64 {
+        self.entries.iter().flatten().filter(|entry| entry.result.is_ok()).count() as u64
+    }
+
+    /// Gives up what is not drained: its slots are free again.
+    pub(super) fn give_up(&mut self) {
+        for entry in std::mem::take(&mut self.entries).into_iter().flatten() {
+            if let Ok((slot, _)) = entry.result {
+                self.come_home(slot);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{failure::FailureKind, machine::slab};
+
+    fn entry(sample: u64, slot: Option<Slot<u8>>) -> Entry<u8> {
+        let result = slot.map(|slot| (slot, Time::ZERO)).ok_or(Failure::new(FailureKind::Corrupt, "bad"));
+        Entry { item: Item { sample, ..Item::default() }, index: sample, launched: Time::ZERO, result }
+    }
+
+    #[test]
+    fn numbers_are_drained_in_order_and_wait_for_their_own_slot() {
+        let mut ring = Ring::new(slab::<u8>(3, 1).expect("three bytes"));
+        let mut claimed: Vec<_> = std::iter::from_fn(|| ring.claim()).collect();
+        assert_eq!(claimed.iter().map(|(n, slot)| (*n, slot.index())).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 2)]);
+        let (number, second) = claimed.remove(1);
+        ring.put(number, entry(1, Some(second)));
+        assert!(ring.drain().is_none(), "number 0 has not resolved");
+        let (number, first) = claimed.remove(0);
+        ring.come_home(first);
+        ring.put(number, entry(0, None));
+        assert!(ring.drain().expect("a hole").result.is_err());
+        let (slot, _) = ring.drain().expect("number 1").result.expect("filled");
+        assert!(ring.can_claim(), "number 3 lives in slot 0, which is at home");
+        let (three, _) = ring.claim().expect("slot 0");
+        assert_eq!(three, 3);
+        assert!(!ring.can_claim(), "number 4 lives in slot 1");
+        ring.come_home(slot);
+        assert!(ring.can_claim());
+    }
+}
