@@ -10,7 +10,7 @@
 //! What may be relied upon, in full:
 //!
 //! 1. Events that the scheduler stamps itself come in order of time among themselves: all that the table of [`Kind`] says the
-//!    loader writes, and `Queued`.
+//!    loader writes, and `Queued`. On the real machine one poll of its tasks may put them out of order by its own length.
 //! 2. A leaf's `Queued`, `Start` and `End`, `Fail` or `Abandon` come in this order, after its sample's `Launch` and before the
 //!    sample's `Filled` or `Skipped`, or before the batch's `Ready`.
 //! 3. A batch's `Taken`, `Idle` and `Delivered` come after its `Ready` and before its `Returned`, its `Step` after its `Taken`.
@@ -23,14 +23,18 @@ use crate::machine::Time;
 mod gauge;
 mod hash;
 mod histogram;
+#[cfg(test)]
+pub(crate) mod oracle;
 mod recorder;
-mod summary;
+mod sink;
+pub mod summary;
 mod table;
 
 pub use gauge::Gauge;
 pub use hash::TraceHash;
 pub use histogram::Histogram;
 pub use recorder::Recorder;
+pub use sink::Sink;
 pub use summary::{Accounts, ConsumerSummary, EpochSummary, LoaderSummary, StageSummary, Stall, Summary};
 
 /// A stage of a loader, as traces number it.

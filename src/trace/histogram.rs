@@ -5,7 +5,7 @@ const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
 
-/// A histogram of durations [ns] with buckets that grow with the value, and their exact count, sum and extremes.
+/// A histogram of durations \[ns\] with buckets that grow with the value, and their exact count, sum and extremes.
 ///
 /// Values below 16 have a bucket each; every octave above is cut into 16 equal buckets. A [quantile](Histogram::quantile) is
 /// therefore off by at most 1/32 of its value. Adding is a handful of instructions and never allocates.
@@ -24,7 +24,7 @@ impl Histogram {
         Histogram { counts: vec![0; BUCKETS].into_boxed_slice(), count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 
-    /// Adds one duration [ns].
+    /// Adds one duration \[ns\].
     #[inline]
     pub fn add(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
@@ -39,27 +39,27 @@ impl Histogram {
         self.count
     }
 
-    /// Their sum [ns], exact below 584 years.
+    /// Their sum \[ns\], exact below 584 years.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The shortest [ns]; `None` without any.
+    /// The shortest \[ns\]; `None` without any.
     pub fn min(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The longest [ns]; `None` without any.
+    /// The longest \[ns\]; `None` without any.
     pub fn max(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max)
     }
 
-    /// The mean [ns]; `None` without any.
+    /// The mean \[ns\]; `None` without any.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The duration [ns] that a share `q` in 0..=1 of all durations does not exceed, off by at most 1/32 of its value;
+    /// The duration \[ns\] that a share `q` in 0..=1 of all durations does not exceed, off by at most 1/32 of its value;
     /// `None` without any.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         if self.count == 0 {

@@ -1,21 +1,25 @@
 //! Where a machine's events go.
 
-use super::{Event, StageId, Summary, TraceHash};
+use std::io;
 
-/// Takes a machine's events as they come: always into a [hash](TraceHash) and a [summary](Summary), on demand into a list too.
+use super::{Event, Sink, StageId, Summary, TraceHash};
+
+/// Takes a machine's events as they come: always into a [hash](TraceHash) and a [summary](Summary), on demand into a list
+/// and a [sink](Sink) too.
 ///
 /// One writer: the scheduler. It is the simulator's hottest call, so it allocates nothing per event.
 pub struct Recorder {
     hash: TraceHash,
     summary: Summary,
     kept: Option<Vec<Event>>,
+    sink: Option<Box<dyn Sink>>,
     names: Vec<(StageId, &'static str)>,
 }
 
 impl Recorder {
     /// A recorder with hash and summary.
     pub fn new() -> Recorder {
-        Recorder { hash: TraceHash::EMPTY, summary: Summary::new(), kept: None, names: Vec::new() }
+        Recorder { hash: TraceHash::EMPTY, summary: Summary::new(), kept: None, sink: None, names: Vec::new() }
     }
 
     /// Keeps every event too: 40 bytes each.
@@ -31,6 +35,12 @@ impl Recorder {
         self
     }
 
+    /// Hands every event on to `sink` too.
+    pub fn stream_to(mut self, sink: impl Sink + 'static) -> Recorder {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
     /// Takes one event.
     #[inline]
     pub fn record(&mut self, event: Event) {
@@ -39,6 +49,9 @@ impl Recorder {
         if let Some(kept) = &mut self.kept {
             kept.push(event);
         }
+        if let Some(sink) = &mut self.sink {
+            sink.event(&event);
+        }
     }
 
     /// Names a user's stage.
@@ -46,6 +59,9 @@ impl Recorder {
         match self.names.iter_mut().find(|(known, _)| *known == stage) {
             Some(known) => known.1 = name,
             None => self.names.push((stage, name)),
+        }
+        if let Some(sink) = &mut self.sink {
+            sink.name_stage(stage, name);
         }
     }
 
@@ -68,6 +84,12 @@ impl Recorder {
     /// Hash of all events so far.
     pub fn hash(&self) -> u64 {
         self.hash.get()
+    }
+
+    /// Closes the sink, if there is one, and tells the first error it met. A recorder that is dropped instead closes it too, but
+    /// tells nobody.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.sink.as_mut().map_or(Ok(()), |sink| sink.finish())
     }
 
     /// What the events so far amount to.

@@ -46,7 +46,7 @@ pub struct Summary {
 struct Rank {
     rank: u16,
     consumer: ConsumerSummary,
-    /// CPU time of the samples resolved since the last batch was sealed [ns].
+    /// CPU time of the samples resolved since the last batch was sealed \[ns\].
     group_cpu_ns: u64,
     last_ready: Time,
 }
@@ -196,9 +196,9 @@ impl Summary {
 
     #[cold]
     fn find_rank(&mut self, rank: u16) -> usize {
-        self.ranks.iter().position(|r| r.rank == rank).unwrap_or_else(|| {
-            self.ranks.push(Rank::new(rank));
-            self.ranks.len() - 1
+        self.ranks.binary_search_by_key(&rank, |r| r.rank).unwrap_or_else(|at| {
+            self.ranks.insert(at, Rank::new(rank));
+            at
         })
     }
 
@@ -212,9 +212,17 @@ impl Summary {
         self.end
     }
 
-    /// From the first launch to the last batch that became ready [ns]: while the loader worked.
+    /// From the first launch to the last batch that became ready \[ns\]: while the loader worked.
     pub fn production_ns(&self) -> u64 {
         self.last_ready.since(self.first_launch)
+    }
+
+    /// The longer of [`production_ns`](Summary::production_ns) and the longest total time of a consumer without its first step:
+    /// the time over which utilizations are taken \[ns\]. A loader that works ahead and then rests, since all its samples fit in
+    /// its queues, was not busy while it rested.
+    pub fn working_ns(&self) -> u64 {
+        let consuming = self.consumers().map(|c| c.compute_and_total_ns().1).max().unwrap_or(0);
+        self.production_ns().max(consuming)
     }
 
     /// How many samples can be prepared at the same time, if told.
@@ -294,7 +302,7 @@ impl Summary {
         self.consumers().filter_map(ConsumerSummary::steady_samples_per_s).reduce(|a, b| a + b)
     }
 
-    /// The most encoded bytes ever reserved at once [B].
+    /// The most encoded bytes ever reserved at once \[B\].
     pub fn peak_reserved_bytes(&self) -> u64 {
         self.loader.ledger.peak().unsigned_abs()
     }

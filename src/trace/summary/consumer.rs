@@ -19,20 +19,20 @@ use crate::{
 /// is it in DS-Analyzer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stall {
-    /// Waiting that free fetching would have removed [ns].
+    /// Waiting that free fetching would have removed \[ns\].
     pub fetch_ns: u64,
-    /// Waiting that would have remained [ns].
+    /// Waiting that would have remained \[ns\].
     pub preparation_ns: u64,
 }
 
 /// What is known of a batch on its way to the consumer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Production {
-    /// CPU time of its samples and of those skipped meanwhile [ns].
+    /// CPU time of its samples and of those skipped meanwhile \[ns\].
     pub(super) cpu_ns: u64,
-    /// From the forerunner's readiness to its own [ns].
+    /// From the forerunner's readiness to its own \[ns\].
     pub(super) gap_ns: u64,
-    /// From sealed to ready [ns].
+    /// From sealed to ready \[ns\].
     pub(super) transfer_ns: u64,
 }
 
@@ -174,7 +174,7 @@ impl ConsumerSummary {
         self.steps
     }
 
-    /// Time in steps, the first included [ns].
+    /// Time in steps, the first included \[ns\].
     pub fn step_ns(&self) -> u64 {
         self.step_ns
     }
@@ -184,7 +184,7 @@ impl ConsumerSummary {
         (self.steps > 0).then_some(self.last_step_end)
     }
 
-    /// Time in steps without the first one, and time from the end of the first step to the end of the last [ns].
+    /// Time in steps without the first one, and time from the end of the first step to the end of the last \[ns\].
     ///
     /// Their ratio is accelerator utilization as MLPerf Storage measures it: compute time over total time, with the first step
     /// excluded from both, so that the wait for the first batch does not count, and the last step counted in full in both.
@@ -201,7 +201,7 @@ impl ConsumerSummary {
     }
 
     /// Time waited for every batch but the first, whose wait is [`time_to_first_batch`](ConsumerSummary::time_to_first_batch)
-    /// [ns].
+    /// \[ns\].
     pub fn stalled_ns(&self) -> u64 {
         self.wait.sum().saturating_sub(self.first_taken.map_or(0, |first| first.wait_ns))
     }

@@ -136,7 +136,7 @@ impl LoaderSummary {
         self.ready
     }
 
-    /// Bytes of those batches on the device [B].
+    /// Bytes of those batches on the device \[B\].
     pub fn ready_bytes(&self) -> u64 {
         self.ready_bytes
     }
@@ -146,7 +146,7 @@ impl LoaderSummary {
         self.returned
     }
 
-    /// Encoded bytes ever reserved [B].
+    /// Encoded bytes ever reserved \[B\].
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved_bytes
     }
@@ -171,12 +171,12 @@ impl LoaderSummary {
         &self.latency
     }
 
-    /// Time that batches spent ready and unasked for, summed [ns].
+    /// Time that batches spent ready and unasked for, summed \[ns\].
     pub fn idle_ns(&self) -> u64 {
         self.idle_ns
     }
 
-    /// Time that the consumer kept batches' memory, summed [ns].
+    /// Time that the consumer kept batches' memory, summed \[ns\].
     pub fn held_ns(&self) -> u64 {
         self.held_ns
     }
@@ -196,7 +196,7 @@ impl LoaderSummary {
         &self.in_batches
     }
 
-    /// Encoded bytes reserved [B].
+    /// Encoded bytes reserved \[B\].
     pub fn ledger(&self) -> &Gauge {
         &self.ledger
     }

@@ -90,12 +90,12 @@ impl StageSummary {
         self.retries
     }
 
-    /// Time between a failure and the next try, summed [ns].
+    /// Time between a failure and the next try, summed \[ns\].
     pub fn backoff_ns(&self) -> u64 {
         self.backoff_ns
     }
 
-    /// Bytes moved or worked on by leaves that ended well [B].
+    /// Bytes moved or worked on by leaves that ended well \[B\].
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -110,13 +110,13 @@ impl StageSummary {
         &self.service
     }
 
-    /// Time spent by all leaves between start and end or failure [ns]. Leaves given up on are not in it: what a trace tells of
+    /// Time spent by all leaves between start and end or failure \[ns\]. Leaves given up on are not in it: what a trace tells of
     /// them does not say whether they had begun.
     pub fn busy_ns(&self) -> u64 {
         self.service.sum().saturating_add(self.failed_ns)
     }
 
-    /// Time spent waiting between submission and start [ns].
+    /// Time spent waiting between submission and start \[ns\].
     pub fn waiting_ns(&self) -> u64 {
         self.wait.sum()
     }
