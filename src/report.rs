@@ -1,1 +1,126 @@
-//! report
+//! What is told about a run: figures, bounds, the bottleneck and its proof; for a terminal, as JSON, and as a trace to look at.
+//!
+//! Everything here is made from a [`Summary`](crate::trace::Summary) and a few [`Facts`] that no trace knows. Nothing here knows
+//! which machine a trace came from.
+//!
+//! ```text
+//! Recorder ─► Summary ─┬─► Metrics ─► Report ─┬─► terminal: Report::terminal
+//!             Facts ───┘   ├ Bounds           └─► JSON: serde
+//!                          └ Bottleneck
+//! Recorder ─► Perfetto ─► file
+//! ```
+//!
+//! # The JSON report
+//!
+//! [`Report`] is its schema: each field's documentation says what it means and in which unit. Times are seconds, memory is bytes,
+//! rates are per second, shares are from 0 to 1. A figure that a run cannot have, such as the utilization of an accelerator that
+//! made one step, is `null` or left out.
+
+use serde::Serialize;
+
+pub mod bottleneck;
+pub mod bounds;
+mod facts;
+mod humane;
+mod metrics;
+pub mod perfetto;
+mod terminal;
+
+pub use bottleneck::{Bottleneck, Evidence, LaneTime, Next};
+pub use bounds::{Bound, Bounds};
+pub use facts::{Facts, Load, Resource};
+pub use metrics::{EpochMetrics, Metrics, QueueMetrics, StageMetrics};
+pub use perfetto::Perfetto;
+pub use terminal::Style;
+
+/// All that is told about a scenario: one run, or a simulated and a measured one side by side.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Seed of every draw.
+    pub seed: u64,
+    /// What limits throughput, in one word: see [`Bottleneck`]. Of the measured run, when there is one.
+    pub bottleneck: Option<String>,
+    /// What the simulated machine did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Metrics>,
+    /// What the real machine did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Metrics>,
+    /// How far the simulation was off, when there are both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Errors>,
+    /// What the scenario expected.
+    pub expectations: Vec<Expectation>,
+}
+
+/// Whether one expectation held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Expectation {
+    /// Its name, such as `throughput`.
+    pub name: String,
+    /// Whether it held.
+    pub held: bool,
+    /// What was expected, in words.
+    pub wanted: String,
+    /// What was found, in words.
+    pub found: String,
+}
+
+/// How far the simulation was off: simulated / measured − 1, so that 0.05 means five percent too high; for the accelerator's
+/// utilization the difference, so that 0.05 means five points. `None` where a side has no figure, or the measured one is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "named as the fields of `Metrics`")]
+pub struct Errors {
+    pub samples_per_s: Option<f64>,
+    pub steady_samples_per_s: Option<f64>,
+    pub accelerator_utilization: Option<f64>,
+    pub time_to_first_batch_s: Option<f64>,
+    pub stall_s: Option<f64>,
+    pub fetch_stall_s: Option<f64>,
+    pub preparation_stall_s: Option<f64>,
+    pub cpu_s: Option<f64>,
+    pub peak_bytes_in_flight: Option<f64>,
+    /// Of the least of the [`Bounds`] that the simulation gives, taken as a prediction: what one would have said without
+    /// simulating queues.
+    pub bound_samples_per_s: Option<f64>,
+}
+
+impl Report {
+    /// A report of one run or two. Bottleneck and errors are derived.
+    pub fn new(scenario: impl Into<String>, seed: u64, simulated: Option<Metrics>, measured: Option<Metrics>) -> Report {
+        let errors = simulated.as_ref().zip(measured.as_ref()).map(|(s, m)| Errors::of(s, m));
+        let bottleneck = measured.as_ref().or(simulated.as_ref()).map(|m| m.bottleneck.name.clone());
+        Report { scenario: scenario.into(), seed, bottleneck, simulated, measured, errors, expectations: Vec::new() }
+    }
+
+    /// Whether every expectation held.
+    pub fn held(&self) -> bool {
+        self.expectations.iter().all(|e| e.held)
+    }
+
+    /// The report for a person.
+    pub fn terminal(&self, style: Style) -> String {
+        terminal::render(self, style)
+    }
+}
+
+impl Errors {
+    fn of(simulated: &Metrics, measured: &Metrics) -> Errors {
+        let relative = |s: Option<f64>, m: Option<f64>| s.zip(m).filter(|(_, m)| *m > 0.0).map(|(s, m)| s / m - 1.0);
+        let of = |figure: fn(&Metrics) -> Option<f64>| relative(figure(simulated), figure(measured));
+        Errors {
+            samples_per_s: of(|m| Some(m.samples_per_s)),
+            steady_samples_per_s: of(|m| m.steady_samples_per_s),
+            accelerator_utilization: simulated.accelerator_utilization.zip(measured.accelerator_utilization).map(|(s, m)| s - m),
+            time_to_first_batch_s: of(|m| m.time_to_first_batch_s),
+            stall_s: of(|m| Some(m.stall_s)),
+            fetch_stall_s: of(|m| m.fetch_stall_s),
+            preparation_stall_s: of(|m| m.preparation_stall_s),
+            cpu_s: of(|m| m.cpu_s),
+            peak_bytes_in_flight: of(|m| Some(m.peak_bytes_in_flight as f64)),
+            bound_samples_per_s: relative(simulated.bounds.samples_per_s(), Some(measured.samples_per_s)),
+        }
+    }
+}
