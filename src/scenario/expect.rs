@@ -136,7 +136,7 @@ impl FromNode for Named {
 pub struct Is(pub String);
 
 /// What can limit a loader.
-pub const BOTTLENECKS: &[&str] = &["fetch", "decode", "transfer", "consumer", "scheduler", "memory"];
+pub const BOTTLENECKS: &[&str] = &["fetch", "decode", "transfer", "consumer", "scheduler", "memory", "lanes", "balanced"];
 
 impl FromNode for Is {
     fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {

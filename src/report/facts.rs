@@ -1,0 +1,107 @@
+//! What no trace knows.
+
+use serde::Serialize;
+
+use crate::trace::StageId;
+
+/// What a run was made of, as far as its trace does not tell. Everything has a default that claims nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The machine, in words.
+    pub machine: String,
+    /// The device, in words.
+    pub device: String,
+    /// The codec that decoded; `None` when nothing was decoded.
+    pub codec: Option<String>,
+    /// Cores of the machine.
+    pub cores: u32,
+    /// Threads of the pool that runs CPU jobs; 0 when not known.
+    pub threads: u32,
+    /// Lanes per rank; 0 when not known.
+    pub lanes: u32,
+    /// Slots of the ring per rank; 0 when not known.
+    pub ring_slots: u64,
+    /// Batches made ready ahead of the consumer; 0 when not known.
+    pub prefetch_batches: u64,
+    /// Copies to the device in flight at once; 0 when not known.
+    pub copies: u32,
+    /// How many leaves of a stage may run at once, where that is limited beyond the pool: a stage's own limit, the connections of
+    /// a store.
+    pub limits: Vec<(StageId, u32)>,
+    /// The most encoded bytes that may be reserved at once \[B\]; `None` when not known.
+    pub ledger_bytes: Option<u64>,
+    /// All memory the loader may use \[B\].
+    pub budget_bytes: Option<u64>,
+    /// Memory the loader holds from beginning to end: ring and device batches \[B\].
+    pub fixed_bytes: u64,
+    /// CPU time of the run, of all threads \[s\].
+    pub cpu_s: Option<f64>,
+    /// Peak resident memory of the process \[B\].
+    pub peak_rss_bytes: Option<u64>,
+    /// Loads measured elsewhere: a link's, the scheduler thread's.
+    pub loads: Vec<Load>,
+    /// Whether the same seed gives the same trace, so that its hash is worth telling: on a simulated machine.
+    pub repeatable: bool,
+}
+
+/// How busy something was that can be at its limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// What kind of thing.
+    pub resource: Resource,
+    /// What it is called: a stage, `"store link"`.
+    pub name: String,
+    /// Part of its capacity in use while the run was under way; for the consumer, part of the time it computed. From 0 to 1.
+    pub share: f64,
+}
+
+/// What can limit a loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// The train step.
+    Consumer,
+    /// The store and the way to it.
+    Fetch,
+    /// CPU jobs on the pool's threads: decoding and users' stages.
+    Decode,
+    /// Copies to the device.
+    Transfer,
+    /// The scheduler's own thread.
+    Scheduler,
+    /// The budget: bytes reserved, or slots.
+    Memory,
+    /// Samples under way at once.
+    Lanes,
+}
+
+impl Resource {
+    /// Its name, as reports and expectations spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Resource::Consumer => "consumer",
+            Resource::Fetch => "fetch",
+            Resource::Decode => "decode",
+            Resource::Transfer => "transfer",
+            Resource::Scheduler => "scheduler",
+            Resource::Memory => "memory",
+            Resource::Lanes => "lanes",
+        }
+    }
+}
+
+impl Facts {
+    /// How many leaves of `stage` can run at once; `None` when nothing known limits it.
+    pub fn servers(&self, stage: StageId) -> Option<u32> {
+        let limit = self.limits.iter().filter(|(s, _)| *s == stage).map(|(_, n)| *n).min();
+        let own = match stage {
+            StageId::FETCH => None,
+            StageId::TRANSFER => (self.copies > 0).then_some(self.copies),
+            _ => (self.threads > 0).then_some(self.threads),
+        };
+        match (limit, own) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

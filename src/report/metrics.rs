@@ -1,0 +1,269 @@
+//! The figures of one run.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Bottleneck, Bounds, Evidence, Facts};
+use crate::{
+    failure::FailureKind,
+    trace::{Gauge, Histogram, Recorder, StageId, Summary},
+};
+
+/// The figures of one run, simulated or measured. See [`Report`](super::Report) for the units.
+#[derive(Clone, Debug, Serialize)]
+pub struct Metrics {
+    /// Samples the consumer got per second, from the machine's start to the end of its last step. 0 when it got none.
+    pub samples_per_s: f64,
+    /// The same without start-up: from the first batch taken to the last, the first one's samples not counted.
+    pub steady_samples_per_s: Option<f64>,
+    /// Compute time over total time as in MLPerf Storage: the first step is left out of both, the last is in both in full.
+    pub accelerator_utilization: Option<f64>,
+    /// From the machine's start to the consumer's first batch.
+    pub time_to_first_batch_s: Option<f64>,
+    /// Time the consumer waited for batches, the first one's wait left out.
+    pub stall_s: f64,
+    /// The part of it that free fetching would have removed: see [`Stall`](crate::trace::Stall).
+    pub fetch_stall_s: Option<f64>,
+    /// The part of it that would have remained.
+    pub preparation_stall_s: Option<f64>,
+    /// CPU time of all threads.
+    pub cpu_s: Option<f64>,
+    /// The most memory the loader held: ring and device batches, and encoded bytes reserved.
+    pub peak_bytes_in_flight: u64,
+    /// The most memory of the process that was resident.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_rss_bytes: Option<u64>,
+    /// Samples the loader began.
+    pub planned: u64,
+    /// Samples the consumer got.
+    pub delivered: u64,
+    /// Samples given up on.
+    pub skipped: u64,
+    /// The same by reason.
+    pub skipped_by_reason: BTreeMap<String, u64>,
+    /// Samples that fell to `drop_last` or to a rank's tail.
+    pub dropped: u64,
+    /// Samples begun and neither delivered, skipped nor dropped at the end.
+    pub in_flight: u64,
+    /// Batches the consumer got.
+    pub batches: u64,
+    /// From the machine's start to its last event.
+    pub duration_s: f64,
+    /// Hash of the trace, 16 hexadecimal digits; where the same seed gives the same trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_hash: Option<String>,
+    /// Events in the trace.
+    pub events: u64,
+    /// Each stage that had leaves.
+    pub stages: Vec<StageMetrics>,
+    /// What filled up between the stages.
+    pub queues: Vec<QueueMetrics>,
+    /// The consumer's epochs, of all ranks.
+    pub epochs: Vec<EpochMetrics>,
+    /// What the operational laws allow at most, the tightest first.
+    pub bounds: Bounds,
+    /// What limits throughput.
+    pub bottleneck: Bottleneck,
+    /// The machine, in words.
+    pub machine: String,
+    /// The device, in words.
+    pub device: String,
+    /// The codec that decoded.
+    pub codec: Option<String>,
+    /// Cores of the machine.
+    pub cores: u32,
+    /// Threads of the pool.
+    pub threads: u32,
+    /// All memory the loader might use.
+    pub budget_bytes: Option<u64>,
+    /// Memory it held from beginning to end.
+    pub fixed_bytes: u64,
+}
+
+/// What the leaves of one stage did.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageMetrics {
+    /// The stage.
+    pub name: String,
+    /// How many of its leaves may run at once; `null` when nothing known limits it.
+    pub servers: Option<u32>,
+    /// Part of `servers` that was busy while the run was under way: see [`Summary::working_ns`].
+    pub utilization: Option<f64>,
+    /// Mean number of leaves running in that time.
+    pub mean_running: f64,
+    /// Mean number of leaves waiting to start in that time.
+    pub mean_waiting: f64,
+    /// Leaves that started.
+    pub started: u64,
+    /// Leaves that failed.
+    pub failed: u64,
+    /// Leaves given up on.
+    pub abandoned: u64,
+    /// Further tries.
+    pub retries: u64,
+    /// Bytes moved or worked on.
+    pub bytes: u64,
+    /// Time between start and end of all leaves.
+    pub busy_s: f64,
+    /// Mean time from submission to start.
+    pub mean_wait_s: Option<f64>,
+    /// The time from submission to start that 99 % stay within.
+    pub p99_wait_s: Option<f64>,
+    /// Mean time from start to end.
+    pub mean_service_s: Option<f64>,
+    /// The time from start to end that half stay within.
+    pub p50_service_s: Option<f64>,
+    /// The time from start to end that 99 % stay within.
+    pub p99_service_s: Option<f64>,
+}
+
+/// Something that fills up.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueMetrics {
+    /// `samples in lanes`, `filled slots`, `ready batches` or `encoded bytes`.
+    pub name: String,
+    /// Its mean over the whole run.
+    pub mean: f64,
+    /// The most there was. For ready batches of a measured run an upper bound: the consumer's news come late.
+    pub peak: u64,
+    /// The most there may be; `null` when not known.
+    pub capacity: Option<u64>,
+}
+
+/// One epoch as the consumers saw it.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpochMetrics {
+    /// Which.
+    pub epoch: u32,
+    /// When its first batch was taken.
+    pub first_batch_s: f64,
+    /// When its last batch was taken.
+    pub last_batch_s: f64,
+    /// Batches taken.
+    pub batches: u64,
+    /// Samples taken.
+    pub samples: u64,
+}
+
+impl Metrics {
+    /// The figures of the run that `recorder` took.
+    pub fn of(recorder: &Recorder, facts: &Facts) -> Metrics {
+        let hash = facts.repeatable.then(|| format!("{:016x}", recorder.hash()));
+        let name_of = |stage| recorder.name_of(stage).to_owned();
+        Metrics { trace_hash: hash, ..Metrics::of_summary(recorder.summary(), facts, name_of) }
+    }
+
+    /// The figures that `summary` amounts to, without a hash. `name_of` says what stages are called.
+    pub fn of_summary(summary: &Summary, facts: &Facts, name_of: impl Fn(StageId) -> String) -> Metrics {
+        let (loader, accounts, stall) = (summary.loader(), summary.accounts(), summary.stall());
+        let bounds = Bounds::of(summary, facts, &name_of);
+        let reasons = FailureKind::ALL.into_iter().map(|kind| (kind.name().to_owned(), loader.skipped_as(kind)));
+        Metrics {
+            samples_per_s: summary.samples_per_s().unwrap_or(0.0),
+            steady_samples_per_s: summary.steady_samples_per_s(),
+            accelerator_utilization: summary.accelerator_utilization(),
+            time_to_first_batch_s: summary.time_to_first_batch().map(|t| t.as_secs_f64()),
+            stall_s: summary.consumers().map(|c| seconds(c.stalled_ns())).sum(),
+            fetch_stall_s: stall.map(|s| seconds(s.fetch_ns)),
+            preparation_stall_s: stall.map(|s| seconds(s.preparation_ns)),
+            cpu_s: facts.cpu_s,
+            peak_bytes_in_flight: facts.fixed_bytes.saturating_add(summary.peak_reserved_bytes()),
+            peak_rss_bytes: facts.peak_rss_bytes,
+            planned: accounts.planned,
+            delivered: accounts.delivered,
+            skipped: accounts.skipped,
+            skipped_by_reason: reasons.filter(|(_, n)| *n > 0).collect(),
+            dropped: accounts.dropped,
+            in_flight: accounts.in_flight(),
+            batches: summary.consumers().map(|c| c.taken()).sum(),
+            duration_s: summary.end().as_secs_f64(),
+            trace_hash: None,
+            events: summary.events(),
+            stages: stages(summary, facts, &name_of),
+            queues: queues(summary, facts),
+            epochs: epochs(summary),
+            bottleneck: Evidence::of(summary, facts, &name_of).judge(&bounds),
+            bounds,
+            machine: facts.machine.clone(),
+            device: facts.device.clone(),
+            codec: facts.codec.clone(),
+            cores: facts.cores,
+            threads: facts.threads,
+            budget_bytes: facts.budget_bytes,
+            fixed_bytes: facts.fixed_bytes,
+        }
+    }
+}
+
+fn stages(summary: &Summary, facts: &Facts, name_of: impl Fn(StageId) -> String) -> Vec<StageMetrics> {
+    let span_s = seconds(summary.working_ns());
+    let over = |ns: u64| if span_s > 0.0 { seconds(ns) / span_s } else { 0.0 };
+    let metrics = |(id, stage): (StageId, &crate::trace::StageSummary)| {
+        let servers = facts.servers(id);
+        let quantile = |h: &Histogram, q| h.quantile(q).map(seconds);
+        let mean = |h: &Histogram| h.mean().map(|ns| ns / 1e9);
+        StageMetrics {
+            name: name_of(id),
+            servers,
+            utilization: servers.map(|n| over(stage.busy_ns()) / f64::from(n)),
+            mean_running: over(stage.busy_ns()),
+            mean_waiting: over(stage.waiting_ns()),
+            started: stage.started(),
+            failed: stage.failed(),
+            abandoned: stage.abandoned(),
+            retries: stage.retries(),
+            bytes: stage.bytes(),
+            busy_s: seconds(stage.busy_ns()),
+            mean_wait_s: mean(stage.wait()),
+            p99_wait_s: quantile(stage.wait(), 0.99),
+            mean_service_s: mean(stage.service()),
+            p50_service_s: quantile(stage.service(), 0.5),
+            p99_service_s: quantile(stage.service(), 0.99),
+        }
+    };
+    // In the order in which a sample passes through them: users' stages lie between fetch and decode.
+    let mut all: Vec<_> = summary.stages().collect();
+    all.sort_by_key(|(id, _)| match *id {
+        StageId::FETCH => 0,
+        id if id >= StageId::USER_FIRST => 1 + u32::from(id.0),
+        id => 1000 + u32::from(id.0),
+    });
+    all.into_iter().map(metrics).collect()
+}
+
+fn queues(summary: &Summary, facts: &Facts) -> Vec<QueueMetrics> {
+    let loader = summary.loader();
+    let ranks = summary.consumers().count().max(1) as u64;
+    let known = |n: u64| (n > 0).then_some(n * ranks);
+    let queue = |name: &str, gauge: &Gauge, capacity| QueueMetrics {
+        name: name.to_owned(),
+        mean: gauge.mean(summary.end()),
+        peak: gauge.peak().unsigned_abs(),
+        capacity,
+    };
+    vec![
+        queue("samples in lanes", loader.in_lanes(), known(u64::from(facts.lanes))),
+        queue("filled slots", loader.in_ring(), known(facts.ring_slots)),
+        queue("ready batches", loader.ready_batches(), known(facts.prefetch_batches)),
+        queue("encoded bytes", loader.ledger(), facts.ledger_bytes),
+    ]
+}
+
+fn epochs(summary: &Summary) -> Vec<EpochMetrics> {
+    let mut all: BTreeMap<u32, EpochMetrics> = BTreeMap::new();
+    for e in summary.consumers().flat_map(|c| c.epochs()) {
+        let (first, last) = (e.first_taken.as_secs_f64(), e.last_taken.as_secs_f64());
+        let new = EpochMetrics { epoch: e.epoch, first_batch_s: first, last_batch_s: last, batches: 0, samples: 0 };
+        let sum = all.entry(e.epoch).or_insert(new);
+        sum.first_batch_s = sum.first_batch_s.min(first);
+        sum.last_batch_s = sum.last_batch_s.max(last);
+        sum.batches += e.batches;
+        sum.samples += e.samples;
+    }
+    all.into_values().collect()
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
