@@ -38,14 +38,18 @@ use crate::{
     units::{ByteRate, Duration, RequestRate, Size},
 };
 
+mod deliveries;
 mod expect;
 mod load;
 mod resolve;
+mod to_sim;
 mod typed;
 mod words;
 
+pub use deliveries::{Deliveries, Findings};
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use load::{NAMES, Overrides, load, parse};
+pub use to_sim::Samples;
 pub use words::{Allowed, Codec, DatasetKind, ImageSize, OnErrors, Order, Resize, Tail};
 
 /// A scenario as meant: every value is there. See the [module documentation](self).

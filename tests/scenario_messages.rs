@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use towtank::scenario::{Overrides, parse};
+use towtank::scenario::{Overrides, load, parse};
 
 /// A kind of field: the values it must refuse.
 const COUNT: &[&str] = &["\"32\"", "-1", "1.5", "true", "99999999999999999999999"];
@@ -254,4 +254,49 @@ fn a_flag_is_quoted_in_its_error() {
         writeln!(out, "{}\n", scenario.expect_err(set)).unwrap();
     }
     snapshot!(out);
+}
+
+/// What the loader and the machine say to a scenario that is well written.
+fn fitting(name: &str, sets: &[&str]) -> String {
+    let scenario = load(name, &Overrides::set(sets.iter().copied())).unwrap();
+    let machine = match scenario.machine_model() {
+        Ok(machine) => machine,
+        Err(trouble) => return trouble.to_string(),
+    };
+    let samples = scenario.samples().unwrap().expect("no folder");
+    let settings = scenario.settings(scenario.threads(&machine), &samples);
+    let config = scenario.to_sim(&machine, &samples);
+    match (settings.err(), config.err()) {
+        (Some(trouble), _) | (None, Some(trouble)) => trouble.to_string(),
+        (None, None) => "NO ERROR".to_owned(),
+    }
+}
+
+#[test]
+fn what_does_not_fit_the_machine_or_the_budget() {
+    let mut out = String::new();
+    for (name, sets) in [
+        ("tiny-memory", &["loader.budget=4 MiB"] as &[&str]),
+        ("slow-consumer", &["loader.batch=4096"]),
+        ("slow-consumer", &["store.kind=tape"]),
+        ("slow-consumer", &["store.kind=dsik"]),
+        ("slow-consumer", &["machine=reference-2cores"]),
+        ("slow-consumer", &["machine=no/such.toml"]),
+        ("slow-consumer", &["loader.drop_last=true", "dataset.count=31"]),
+        ("slow-consumer", &["loader.world=8", "loader.tail=drop", "dataset.count=7"]),
+        ("slow-consumer", &["loader.batch=16_777_216", "loader.prefetch=16_777_216", "loader.size=65535"]),
+        ("slow-consumer", &["dataset.count=999_999_999_999_999_999"]),
+    ] {
+        let told = fitting(name, sets);
+        assert_ne!(told, "NO ERROR", "{name} {sets:?}");
+        writeln!(out, "{told}\n").unwrap();
+    }
+    snapshot!(out);
+}
+
+#[test]
+fn the_minimum_that_is_named_is_enough() {
+    let told = fitting("tiny-memory", &["loader.budget=1 MiB"]);
+    let minimum = told.split("expected at least ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
+    assert_eq!(fitting("tiny-memory", &[&format!("loader.budget={minimum}")]), "NO ERROR", "{minimum}");
 }

@@ -157,7 +157,7 @@ fn store(typed: &typed::Store) -> Store {
 }
 
 /// The most lanes, slots or samples in a batch.
-const LARGEST: u64 = 1 << 24;
+const LARGEST: u64 = crate::loader::LARGEST_COUNT as u64;
 
 fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
     let errors_policy = or(&typed.errors, OnErrors::Fail);

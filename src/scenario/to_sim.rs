@@ -1,0 +1,228 @@
+//! From a scenario to the numbers that a simulated machine and a loader take.
+
+use std::sync::Arc;
+
+use super::{Allowed, Dataset, Loader, OnErrors, Order, Scenario, Tail};
+use crate::{
+    document::{Diagnostic, Trouble},
+    loader::{self, Allowance, Retries, Settings, SettingsError},
+    model::{MachineModel, Measured, Store},
+    sim,
+    units::{Count, Size},
+};
+
+/// What a loader and a simulation must know of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Samples {
+    /// Their sizes.
+    pub sizes: sim::Dataset,
+    /// The most encoded bytes that one has.
+    pub bytes_most: u64,
+    /// The most pixels that one has.
+    pub pixels_most: u64,
+}
+
+impl Samples {
+    /// Samples of which every size is known, such as those of a folder.
+    pub fn listed(sizes: Vec<sim::Size>) -> Samples {
+        let bytes_most = sizes.iter().map(|s| s.bytes).max().unwrap_or(0);
+        let pixels_most = sizes.iter().map(|s| s.pixels).max().unwrap_or(0);
+        Samples { sizes: sim::Dataset::Listed(Arc::from(sizes)), bytes_most, pixels_most }
+    }
+
+    /// Samples that are drawn from a model.
+    pub fn drawn(model: &crate::model::DatasetModel) -> Samples {
+        let sizes = model.to_sim();
+        let sim::Dataset::Drawn { bytes, pixels, .. } = &sizes else { unreachable!("a model is drawn from") };
+        let largest = |d: &sim::Distribution| d.at(u64::MAX);
+        let pixels_most = match pixels {
+            sim::PixelCount::Drawn(pixels) => largest(pixels),
+            sim::PixelCount::PerByte { ppm } => (u128::from(*ppm) * u128::from(largest(bytes)) / 1_000_000) as u64,
+        };
+        let bytes_most = model.largest.value.as_bytes().max(largest(bytes));
+        Samples { bytes_most, pixels_most, sizes }
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.sizes.count()
+    }
+}
+
+impl Scenario {
+    /// The samples as far as the scenario itself knows them: a model's, or ImageNet's sizes for synthetic images; `None` for a folder.
+    ///
+    /// # Errors
+    ///
+    /// When the model of synthetic images cannot be read.
+    pub fn samples(&self) -> Result<Option<Samples>, Trouble> {
+        Ok(match &self.dataset {
+            Dataset::Drawn(model) => Some(Samples::drawn(model)),
+            Dataset::Synthetic { count, .. } => {
+                let mut model = crate::model::load_dataset("imagenet")?;
+                model.count = Measured::plain(Count(*count));
+                Some(Samples::drawn(&model))
+            }
+            Dataset::Folder(_) => None,
+        })
+    }
+
+    /// Threads of the pool on this machine.
+    pub fn threads(&self, machine: &MachineModel) -> u64 {
+        self.loader.threads.unwrap_or_else(|| machine.pool_threads())
+    }
+
+    /// The store on this machine, with what the scenario says over it.
+    ///
+    /// # Errors
+    ///
+    /// When the machine has no store of this kind.
+    pub fn store_on(&self, machine: &MachineModel) -> Result<Store, Trouble> {
+        let kind = &self.store.kind;
+        let Some(known) = machine.stores.get(kind) else {
+            let names = || machine.stores.keys().map(String::as_str);
+            let list: Vec<String> = names().map(|n| format!("{n:?}")).collect();
+            let hint = crate::units::nearest(kind, names()).map(|n| format!("did you mean {n:?}?")).unwrap_or_default();
+            let wrong = Diagnostic::new(format!("the machine \"{}\" has no store {kind:?}", machine.title));
+            return Err(wrong.at(self.places.of("store.kind")).expected(list.join(" or ")).hint(hint).into());
+        };
+        let said = &self.store;
+        let over = |model: &Option<Measured<_>>, mine: Option<_>| mine.map(Measured::plain).or_else(|| model.clone());
+        Ok(Store {
+            first_byte: said.first_byte.clone().or_else(|| known.first_byte.clone()),
+            per_connection: over(&known.per_connection, said.per_connection),
+            bandwidth: over(&known.bandwidth, said.bandwidth),
+            connections: said.connections.map(|n| Measured::plain(Count(n))).or_else(|| known.connections.clone()),
+            requests: said.requests.map(Measured::plain).or_else(|| known.requests.clone()),
+            burst: said.burst.map(|n| Measured::plain(Count(n))).or_else(|| known.burst.clone()),
+            ..known.clone()
+        })
+    }
+
+    /// The simulated machine that the scenario runs on.
+    ///
+    /// # Errors
+    ///
+    /// When the machine has no such store.
+    pub fn to_sim(&self, machine: &MachineModel, samples: &Samples) -> Result<sim::Config, Trouble> {
+        Ok(sim::Config {
+            seed: self.seed,
+            dataset: samples.sizes.clone(),
+            faults: self.faults.clone(),
+            ..machine.to_config(self.threads(machine), &self.store_on(machine)?)
+        })
+    }
+
+    /// What the loader is told, checked. `threads` is the number of threads that decode: each holds one full-size image.
+    ///
+    /// # Errors
+    ///
+    /// When the settings do not fit together: a budget below the minimum, ranks without a batch.
+    pub fn settings(&self, threads: u64, samples: &Samples) -> Result<Settings, Trouble> {
+        let loader = &self.loader;
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let slot_bytes = loader.size.bytes();
+        // A decoding thread keeps the full-size frame and a small image beside it.
+        let frame_bytes = samples.pixels_most.saturating_mul(3).saturating_add(slot_bytes);
+        let mut settings = Settings::new(samples.count(), size(loader.batch), size(slot_bytes));
+        settings.shuffle = loader.shuffle.then_some(self.seed);
+        settings.epochs = loader.epochs;
+        settings.drop_last = loader.drop_last;
+        settings.rank = loader.rank;
+        settings.world = loader.world;
+        settings.tail = match loader.tail {
+            Tail::Uneven => loader::Tail::Uneven,
+            Tail::Pad => loader::Tail::Pad,
+            Tail::Drop => loader::Tail::Drop,
+        };
+        settings.order = match loader.order {
+            Order::Plan => loader::Order::Plan,
+            Order::Completion => loader::Order::Completion,
+        };
+        settings.on_error = on_error(loader);
+        settings.sample_bytes = samples.bytes_most.max(1);
+        settings.budget_bytes = loader.budget.as_bytes();
+        settings.scratch_bytes = threads.saturating_mul(frame_bytes);
+        settings.ring = loader.ring.map(size);
+        settings.lanes = size(loader.lanes_for(threads, &self.store.kind));
+        settings.prefetch = size(loader.prefetch);
+        settings.held = size(self.consumer.hold);
+        settings.copies = size(loader.copies);
+        settings.window = loader.window;
+        settings.fetch_limit = loader.fetch_limit.map(size);
+        settings.decode_limit = loader.decode_limit.map(size);
+        settings.fetch_deadline = loader.fetch_deadline.map(|d| d.to_std());
+        settings.decode_deadline = loader.decode_deadline.map(|d| d.to_std());
+        settings.retries =
+            Retries { at_most: loader.retries, base: loader.retry_pause.to_std(), cap: loader.retry_pause_most.to_std() };
+        match settings.clone().resolve() {
+            Ok(_) => Ok(settings),
+            Err(error) => Err(self.explain(&error, threads, frame_bytes).into()),
+        }
+    }
+
+    /// The loader's complaint in the scenario's words, at the scenario's place.
+    fn explain(&self, error: &SettingsError, threads: u64, frame_bytes: u64) -> Diagnostic {
+        let mebibytes = |bytes: u64| match bytes {
+            0..1_000_000 => format!("{:.0} KiB", bytes as f64 / 1024.0),
+            _ => format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),
+        };
+        match *error {
+            SettingsError::Budget { minimum_bytes, ring, device_batches, batch, slot_bytes, sample_bytes, .. } => {
+                let enough = Size::new(minimum_bytes.div_ceil(1 << 20) as f64, "MiB");
+                let parts = format!(
+                    "a ring of {ring} slots and {device_batches} batches of {batch} at {} each, {threads} full-size images of up to {} \
+                     while they are decoded, and one encoded image of up to {}",
+                    mebibytes(slot_bytes as u64),
+                    mebibytes(frame_bytes),
+                    mebibytes(sample_bytes),
+                );
+                Diagnostic::new(format!(
+                    "`loader.budget` of {} is below the minimum of {}",
+                    self.loader.budget,
+                    mebibytes(minimum_bytes)
+                ))
+                .at(self.places.of("loader.budget"))
+                .expected(format!("at least {enough}: {parts}"))
+                .hint("a smaller `batch`, `prefetch`, `ring` or `size`, or fewer `threads`, needs less")
+            }
+            SettingsError::NoBatch { rank, world, mine, samples, batch, .. } => {
+                let place =
+                    ["loader.drop_last", "loader.tail", "loader.batch", "dataset.count"].iter().find_map(|p| self.places.of(p));
+                let message =
+                    format!("rank {rank} of {world} has {mine} of {samples} samples an epoch: not one batch of {batch}");
+                Diagnostic::new(message)
+                    .at(place)
+                    .expected("a smaller `loader.batch`, more samples, or `loader.drop_last = false`")
+            }
+            SettingsError::Zero { field: "samples" } => {
+                Diagnostic::new("the dataset has no samples").at(self.places.of("dataset.path"))
+            }
+            SettingsError::Zero { field } | SettingsError::TooLarge { field } => {
+                let path = match field {
+                    "samples" => "dataset.count".to_owned(),
+                    "held" => "consumer.hold".to_owned(),
+                    "slot_bytes" => "loader.size".to_owned(),
+                    "budget_bytes" => "loader.budget".to_owned(),
+                    other => format!("loader.{other}"),
+                };
+                let what = if matches!(error, SettingsError::Zero { .. }) { "zero" } else { "too large" };
+                Diagnostic::new(format!("`{path}` is {what}")).at(self.places.of(&path))
+            }
+            ref other => Diagnostic::new(other.to_string()),
+        }
+    }
+}
+
+fn on_error(loader: &Loader) -> loader::OnError {
+    match loader.errors {
+        OnErrors::Fail => loader::OnError::Fail,
+        OnErrors::Skip => loader::OnError::Skip {
+            at_most: match loader.skip_at_most {
+                None => Allowance::ANY,
+                Some(Allowed::Count(n)) => Allowance::Count(n.0),
+                Some(Allowed::Part(part)) => Allowance::Fraction(part.base()),
+            },
+        },
+    }
+}
