@@ -5,8 +5,12 @@
 
 use crate::failure::Failure;
 
+mod folder;
+mod listing;
 mod memory;
 
+pub use folder::Folder;
+pub use listing::FolderError;
 pub use memory::Memory;
 
 /// A dataset of encoded samples that any thread may read.

@@ -114,6 +114,13 @@ impl Recycler {
 
     /// An empty buffer, with the capacity its last user left.
     pub fn take(&self) -> Encoded {
+        let mut encoded = self.take_used();
+        encoded.data.clear();
+        encoded
+    }
+
+    /// A buffer with whatever its last user left in it, for a reader that overwrites it and need not clear it first.
+    pub fn take_used(&self) -> Encoded {
         let mut idle = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let data = idle.buffers.pop().unwrap_or_default();
         idle.bytes -= data.capacity();
@@ -125,10 +132,9 @@ impl Recycler {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    fn give_back(&self, mut data: Vec<u8>) {
+    fn give_back(&self, data: Vec<u8>) {
         let mut idle = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.bytes + data.capacity() <= self.keep_bytes {
-            data.clear();
             idle.bytes += data.capacity();
             idle.buffers.push(data);
         }

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
-use crate::{device::HostDevice, source::Source};
+use crate::{device::HostDevice, fault::Faults, source::Source};
 
 /// Where reads run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub struct Config<D = HostDevice> {
     pub reads: Reads,
     /// When finished leaves wake the scheduler.
     pub wakes: Wakes,
+    /// What is to go wrong.
+    pub faults: Faults,
     /// Seed of the run, see [`Machine::seed`](crate::machine::Machine::seed).
     pub seed: u64,
     /// Capacity of idle read buffers that is kept for later reads [B].
@@ -77,6 +79,7 @@ impl Config<HostDevice> {
             blocking_threads: 32,
             reads: Reads::default(),
             wakes: Wakes::default(),
+            faults: Faults::default(),
             seed: 0,
             idle_bytes: 256 << 20,
             stuck_after: Duration::from_secs(10),
@@ -88,8 +91,20 @@ impl Config<HostDevice> {
 impl<D> Config<D> {
     /// The same machine with another device.
     pub fn with_device<E>(self, device: E) -> Config<E> {
-        let Config { source, device: _, threads, blocking_threads, reads, wakes, seed, idle_bytes, stuck_after, leaf_cpu } = self;
+        let Config {
+            source,
+            device: _,
+            threads,
+            blocking_threads,
+            reads,
+            wakes,
+            faults,
+            seed,
+            idle_bytes,
+            stuck_after,
+            leaf_cpu,
+        } = self;
         let device = Arc::new(device);
-        Config { source, device, threads, blocking_threads, reads, wakes, seed, idle_bytes, stuck_after, leaf_cpu }
+        Config { source, device, threads, blocking_threads, reads, wakes, faults, seed, idle_bytes, stuck_after, leaf_cpu }
     }
 }

@@ -1,0 +1,74 @@
+//! The future of a leaf: submits it when first polled, and gives it up when dropped.
+
+use std::{future::poll_fn, sync::Arc};
+
+use super::{Inner, jobs::Cell, leaves::event, pool::Run};
+use crate::{
+    failure::{Failure, FailureKind},
+    machine::{Clock, Op},
+    sync::GivenUp,
+    trace::Kind,
+};
+
+/// Submits the job that `job` makes of its key, and awaits its answer.
+pub(super) async fn leaf<D, J, R>(
+    machine: &Inner<D>,
+    op: Op,
+    bytes: u64,
+    job: J,
+    submit: impl FnOnce(&Inner<D>, Arc<dyn Run>) -> Result<(), Arc<dyn Run>>,
+) -> Result<R, Failure>
+where
+    Cell<J, R>: Run + 'static,
+{
+    let now = machine.home.clock.now();
+    let key = machine.leaves.borrow_mut().submit(op, now);
+    machine.recorder.borrow_mut().record(event(&op, Kind::Queued, now, now, bytes));
+    let cell = Cell::new(key, job);
+    let awaited = Awaited { machine, key, cell: &cell };
+    if submit(machine, cell.clone()).is_err() {
+        return Err(Failure::new(FailureKind::Closed, "the machine is going away"));
+    }
+    machine.keep_ticking();
+    poll_fn(|cx| machine.leaves.borrow_mut().poll(key, cx)).await;
+    drop(awaited);
+    cell.leaf.take().unwrap_or_else(|| Err(Failure::new(FailureKind::Lost, "a leaf came home without its answer")))
+}
+
+/// A leaf whose answer somebody awaits; dropped before that, it is given up.
+struct Awaited<'a, D, J, R> {
+    machine: &'a Inner<D>,
+    key: u32,
+    cell: &'a Cell<J, R>,
+}
+
+impl<D, J, R> Drop for Awaited<'_, D, J, R> {
+    fn drop(&mut self) {
+        let mut leaves = self.machine.leaves.borrow_mut();
+        if leaves.is_home(self.key) {
+            return leaves.release(self.key);
+        }
+        drop(leaves);
+        // Dropping the job or the answer may run anything, so nothing is borrowed meanwhile.
+        let fate = self.cell.leaf.give_up();
+        let now = self.machine.home.clock.now();
+        let mut recorder = self.machine.recorder.borrow_mut();
+        self.machine.leaves.borrow_mut().give_up(self.key, fate, now, &mut recorder);
+    }
+}
+
+/// A read that an injected fault lets stall: it delivers nothing and never ends, and occupies no thread.
+pub(super) async fn stalled<D, R>(machine: &Inner<D>, op: Op) -> R {
+    struct Stalled<'a, D>(&'a Inner<D>, u32);
+    impl<D> Drop for Stalled<'_, D> {
+        fn drop(&mut self) {
+            let now = self.0.home.clock.now();
+            self.0.leaves.borrow_mut().give_up(self.1, GivenUp::Removed, now, &mut self.0.recorder.borrow_mut());
+        }
+    }
+    let now = machine.home.clock.now();
+    let key = machine.leaves.borrow_mut().submit(op, now);
+    machine.recorder.borrow_mut().record(event(&op, Kind::Queued, now, now, 0));
+    let _stalled = Stalled(machine, key);
+    std::future::pending().await
+}
