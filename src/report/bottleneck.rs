@@ -135,7 +135,7 @@ impl Evidence {
                 core_jobs += stage.started();
             }
             match id {
-                StageId::FETCH => lanes.fetch += lane_part(busy + waiting),
+                StageId::FETCH => lanes.fetch += lane_part(busy) + lane_part(waiting),
                 StageId::BATCH | StageId::TRANSFER => continue,
                 _ => {
                     lanes.core += lane_part(busy);

@@ -259,11 +259,55 @@ fn epochs(summary: &Summary) -> Vec<EpochMetrics> {
         sum.first_batch_s = sum.first_batch_s.min(first);
         sum.last_batch_s = sum.last_batch_s.max(last);
         sum.batches += e.batches;
-        sum.samples += e.samples;
+        sum.samples = sum.samples.saturating_add(e.samples);
     }
     all.into_values().collect()
 }
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        machine::Time,
+        report::{Perfetto, Report, Style},
+        trace::{Event, Kind},
+    };
+
+    fn any_number() -> impl Strategy<Value = u64> {
+        prop_oneof![0u64..5, 0u64..1_000_000_000, Just(u64::MAX), Just(i64::MAX as u64), any::<u64>()]
+    }
+
+    fn any_event() -> impl Strategy<Value = Event> {
+        let numbers = (any_number(), any_number(), any_number(), any_number());
+        let labels = (0u32..4, 0u16..3, prop_oneof![0u8..9, any::<u8>()], prop::sample::select(Kind::ALL.to_vec()));
+        (numbers, labels).prop_map(|((time, since, sample, bytes), (epoch, rank, stage, kind))| Event {
+            time: Time(time),
+            since: Time(since),
+            sample,
+            bytes,
+            epoch,
+            rank,
+            stage: StageId(stage),
+            kind,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_broken_trace_is_told_of_like_any_other(events in prop::collection::vec(any_event(), 0..200), servers in 0u32..9) {
+            let mut recorder = Recorder::new().preparation_servers(servers).stream_to(Perfetto::new(std::io::sink()));
+            events.iter().for_each(|e| recorder.record(*e));
+            prop_assert!(recorder.finish().is_ok());
+            let facts = Facts { lanes: servers, threads: servers, copies: servers, ..Facts::default() };
+            let report = Report::new("broken", 0, Some(Metrics::of(&recorder, &facts)), None);
+            prop_assert!(serde_json::to_string(&report).is_ok());
+            prop_assert!(report.terminal(Style::Plain).is_ascii());
+        }
+    }
 }

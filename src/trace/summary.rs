@@ -9,7 +9,8 @@
 //! - Only the stall's split looks things up: the CPU time of each sample in flight, and what is known of each batch on its way.
 //!   Both live in small tables that the resolution of the sample or batch empties again.
 //!
-//! Peaks are taken from gauges whose every change the scheduler stamps, and are therefore exact.
+//! Peaks are taken from gauges whose every change the scheduler stamps, and are therefore exact, but for what one poll of its tasks
+//! may put out of order.
 
 use super::{
     Event, Kind, StageId,
@@ -73,7 +74,8 @@ pub struct Accounts {
 impl Accounts {
     /// Samples between launch and consumer, as the three places count them.
     pub fn in_flight(&self) -> u64 {
-        [self.in_lanes, self.in_ring, self.in_batches].iter().map(|n| n.max(&0).unsigned_abs()).sum()
+        let places = [self.in_lanes, self.in_ring, self.in_batches];
+        places.iter().fold(0, |sum: u64, n| sum.saturating_add(n.max(&0).unsigned_abs()))
     }
 
     /// planned − (delivered + skipped + dropped + in flight).
