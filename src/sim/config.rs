@@ -13,7 +13,7 @@ pub struct Config {
     pub seed: u64,
     /// Who decides between things that may happen at the same instant.
     pub chooser: Chooser,
-    /// Whether to keep the tape of the choices made, for the outcome. 16 bytes a choice.
+    /// Whether to keep the tape of the choices made, for [`Outcome::tape`](super::Outcome::tape). 16 bytes a choice.
     pub keep_tape: bool,
     /// When to give up.
     pub limits: Limits,
@@ -21,7 +21,7 @@ pub struct Config {
     pub cpu: CpuSpec,
     /// Threads of the pool that runs CPU jobs; at least one.
     pub pool_threads: u32,
-    /// From the moment a sleeping thread (of the pool, or the scheduler) has work until it wants a core [ns].
+    /// From the moment a sleeping thread (of the pool, or the scheduler) has work until it wants a core (ns).
     pub wakeup_ns: u64,
     /// What control itself costs.
     pub scheduler: SchedulerSpec,
@@ -33,7 +33,7 @@ pub struct Config {
     pub copy: CopySpec,
     /// Whether the consumer reads slots where they are, see [`Machine::lends_slots`](crate::machine::Machine::lends_slots).
     pub lends_slots: bool,
-    /// The host's memory, out of which slots are allocated; `None` is without bound [B].
+    /// The host's memory, out of which slots are allocated; `None` is without bound (B).
     pub memory_bytes: Option<u64>,
     /// The samples.
     pub dataset: Dataset,
@@ -63,14 +63,14 @@ impl Default for Config {
     }
 }
 
-/// When to give up. A run that hits a limit ends in a stall report, never in a hang.
+/// When to give up. A run that hits a limit ends in a [`Stall`](super::Stall) report, never in a hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Polls of tasks without the clock moving: more is a livelock.
     pub polls_per_instant: u64,
     /// Events recorded in all.
     pub events: u64,
-    /// Simulated time [ns].
+    /// Simulated time (ns).
     pub time_ns: u64,
 }
 
@@ -100,15 +100,15 @@ pub struct CpuSpec {
 /// time at all and completions are delivered at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerSpec {
-    /// CPU time of going to sleep and waking up [ns].
+    /// CPU time of going to sleep and waking up (ns).
     pub per_wake_ns: u64,
-    /// CPU time of handling one completion: the answer, the tasks polled, the next leaf submitted [ns].
+    /// CPU time of handling one completion: the answer, the tasks polled, the next leaf submitted (ns).
     pub per_completion_ns: u64,
     /// Completions that wake it at once; 0 and 1 mean every one does.
     pub burst: u32,
     /// Jobs waiting for the pool below which every completion wakes it at once.
     pub queued_low: u32,
-    /// The longest that a completion waits before it wakes the scheduler [ns].
+    /// The longest that a completion waits before it wakes the scheduler (ns).
     pub age_ns: u64,
 }
 
@@ -121,11 +121,11 @@ impl Default for SchedulerSpec {
 /// What a piece of work costs: `(a + b·bytes + c·pixels) · residual`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// a: the same for every piece [ns].
+    /// a: the same for every piece (ns).
     pub fixed_ns: u64,
-    /// b [ps/B]; 1000 is a nanosecond per byte.
+    /// b (ps/B); 1000 is a nanosecond per byte.
     pub ps_per_byte: u64,
-    /// c [ps/px].
+    /// c (ps/px).
     pub ps_per_pixel: u64,
     /// What the formula leaves open, as a factor in millionths.
     pub residual_ppm: Distribution,
@@ -138,17 +138,17 @@ impl Cost {
     /// No cost.
     pub const FREE: Cost = Cost::fixed(0);
 
-    /// The same for every piece of work [ns].
+    /// The same for every piece of work (ns).
     pub const fn fixed(ns: u64) -> Cost {
         Cost { fixed_ns: ns, ps_per_byte: 0, ps_per_pixel: 0, residual_ppm: Cost::EXACT }
     }
 
-    /// Distributed exponentially with this mean [ns], whatever the size.
+    /// Distributed exponentially with this mean (ns), whatever the size.
     pub const fn exponential(mean_ns: u64) -> Cost {
         Cost { fixed_ns: mean_ns, ps_per_byte: 0, ps_per_pixel: 0, residual_ppm: Distribution::Exponential { mean: 1_000_000 } }
     }
 
-    /// Time for work of this size, where `word` draws the residual [ns]. Rounded to the nearest before and down after the residual.
+    /// Time for work of this size, where `word` draws the residual (ns). Rounded to the nearest before and down after the residual.
     #[inline]
     pub fn ns(&self, bytes: u64, pixels: u64, word: u64) -> u64 {
         let by_size_ps = u128::from(self.ps_per_byte) * u128::from(bytes) + u128::from(self.ps_per_pixel) * u128::from(pixels);
@@ -159,7 +159,7 @@ impl Cost {
         scaled(self.fixed_ns.saturating_add(by_size_ns), self.residual_ppm.at(word))
     }
 
-    /// The mean time for work of this size [ns].
+    /// The mean time for work of this size (ns).
     pub fn mean_ns(&self, bytes: f64, pixels: f64) -> f64 {
         let formula = self.fixed_ns as f64 + (self.ps_per_byte as f64 * bytes + self.ps_per_pixel as f64 * pixels) / 1000.0;
         formula * self.residual_ppm.mean() / 1e6
@@ -235,11 +235,11 @@ impl Default for Costs {
 pub struct StoreSpec {
     /// Which threads read.
     pub reader: Reader,
-    /// From the request to the first byte [ns].
+    /// From the request to the first byte (ns).
     pub first_byte_ns: Distribution,
-    /// The most that one read gets; `None` is without bound [B/s].
+    /// The most that one read gets; `None` is without bound (B/s).
     pub connection_bytes_per_s: Option<u64>,
-    /// What all reads share; `None` is without bound [B/s].
+    /// What all reads share; `None` is without bound (B/s).
     pub link_bytes_per_s: Option<u64>,
     /// The most reads at a time, beside what `reader` allows; `None` is without bound.
     pub connections: Option<u32>,

@@ -7,9 +7,9 @@ use super::Distribution;
 /// How large one sample is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size {
-    /// Encoded bytes [B].
+    /// Encoded bytes (B).
     pub bytes: u64,
-    /// Pixels of the full-size image [px].
+    /// Pixels of the full-size image (px).
     pub pixels: u64,
 }
 
@@ -20,7 +20,7 @@ pub enum Dataset {
     Drawn {
         /// Number of samples.
         count: u64,
-        /// Encoded bytes of a sample [B].
+        /// Encoded bytes of a sample (B).
         bytes: Distribution,
         /// Its pixels.
         pixels: PixelCount,
@@ -32,9 +32,9 @@ pub enum Dataset {
 /// Where the number of pixels of a drawn sample comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PixelCount {
-    /// Drawn for itself, independent of the bytes [px].
+    /// Drawn for itself, independent of the bytes (px).
     Drawn(Distribution),
-    /// Proportional to the encoded bytes [millionths of a pixel per byte].
+    /// Proportional to the encoded bytes (millionths of a pixel per byte).
     PerByte {
         /// Millionths of a pixel per byte.
         ppm: u64,

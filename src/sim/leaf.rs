@@ -1,0 +1,188 @@
+//! Leaves under way.
+
+use std::{cell::RefCell, rc::Rc};
+
+use super::{executor::Waiter, timers::AlarmId};
+use crate::{
+    failure::{Failure, FailureKind},
+    fault::{Fault, Leaf as LeafKind},
+    machine::Op,
+};
+
+/// Where a leaf is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// In line for a thread of the pool.
+    ForThread,
+    /// In line for a connection.
+    ForConnection,
+    /// In line for a copy engine.
+    ForEngine,
+    /// Its thread is waking up.
+    Waking,
+    /// Waiting for the store's first byte, or for all bytes where no link is shared.
+    FirstByte,
+    /// Its bytes are on the shared link.
+    OnLink,
+    /// On the run queue of the cores.
+    OnCore,
+    /// On a copy engine.
+    OnEngine,
+    /// The store never answers.
+    Stalled,
+    /// Ended; the scheduler has not seen it yet.
+    Ended,
+    /// Ended; whoever waits may have the answer.
+    Delivered,
+}
+
+/// Places that a leaf holds, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holds(pub(super) u8);
+
+impl Holds {
+    pub(super) const THREAD: u8 = 1;
+    pub(super) const CONNECTION: u8 = 2;
+    pub(super) const ENGINE: u8 = 4;
+
+    #[inline]
+    pub(super) fn has(self, place: u8) -> bool {
+        self.0 & place != 0
+    }
+}
+
+/// What runs at the instant at which a leaf ends.
+pub trait Body {
+    /// Runs it, once, under a fault, catching its panics; the kind of its failure, if it failed.
+    fn run(&self, fault: Option<Fault>) -> Option<FailureKind>;
+}
+
+enum Job<F, R> {
+    Due(F),
+    Done(Result<R, Failure>),
+    Gone,
+}
+
+/// A closure and, after it has run, its result: shared between the leaf that runs it and the future that wants the result.
+pub(super) struct JobCell<F, R>(RefCell<Job<F, R>>);
+
+impl<R, F: FnOnce(Option<Fault>) -> Result<R, Failure>> JobCell<F, R> {
+    pub(super) fn new(job: F) -> Rc<JobCell<F, R>> {
+        Rc::new(JobCell(RefCell::new(Job::Due(job))))
+    }
+
+    /// The result, once the job has run; once.
+    pub(super) fn result(&self) -> Option<Result<R, Failure>> {
+        match self.0.replace(Job::Gone) {
+            Job::Done(result) => Some(result),
+            Job::Due(_) | Job::Gone => None,
+        }
+    }
+}
+
+impl<R, F: FnOnce(Option<Fault>) -> Result<R, Failure>> Body for JobCell<F, R> {
+    fn run(&self, fault: Option<Fault>) -> Option<FailureKind> {
+        let Job::Due(job) = self.0.replace(Job::Gone) else { return None };
+        let result = job(fault);
+        let failed = result.as_ref().err().map(|failure| failure.kind);
+        self.0.replace(Job::Done(result));
+        failed
+    }
+}
+
+/// A leaf under way.
+pub(super) struct Leaf {
+    pub(super) generation: u32,
+    pub(super) phase: Phase,
+    pub(super) kind: LeafKind,
+    pub(super) holds: Holds,
+    /// Nobody waits for it any more, but it has to run to its end.
+    pub(super) given_up: bool,
+    pub(super) op: Op,
+    /// When its present phase of the trace began: submission, then its start (ns).
+    pub(super) since: u64,
+    /// Bytes of the work, or that a read delivers (B).
+    pub(super) bytes: u64,
+    /// Time on a core, or on an engine (ns).
+    pub(super) busy_ns: u64,
+    pub(super) fault: Option<Fault>,
+    pub(super) failed: Option<FailureKind>,
+    pub(super) alarm: AlarmId,
+    pub(super) waiter: Waiter,
+    pub(super) body: Option<Rc<dyn Body>>,
+}
+
+/// The name of a leaf: a slot, and how often that slot was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeafId {
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+}
+
+/// All leaves under way.
+#[derive(Default)]
+pub(super) struct Leaves {
+    slots: Vec<Leaf>,
+    vacant: Vec<u32>,
+}
+
+impl Leaves {
+    /// Adds a leaf; its generation is set here.
+    #[inline]
+    pub(super) fn insert(&mut self, mut leaf: Leaf) -> LeafId {
+        match self.vacant.pop() {
+            Some(slot) => {
+                let place = &mut self.slots[slot as usize];
+                leaf.generation = place.generation;
+                let generation = leaf.generation;
+                *place = leaf;
+                LeafId { slot, generation }
+            }
+            None => {
+                let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 leaves at a time");
+                leaf.generation = 0;
+                self.slots.push(leaf);
+                LeafId { slot, generation: 0 }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, slot: u32) -> &mut Leaf {
+        &mut self.slots[slot as usize]
+    }
+
+    /// The leaf of this name, while it is under way.
+    #[inline]
+    pub(super) fn get(&mut self, id: LeafId) -> Option<&mut Leaf> {
+        self.slots.get_mut(id.slot as usize).filter(|leaf| leaf.generation == id.generation)
+    }
+
+    /// Forgets a leaf.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: u32) {
+        let leaf = &mut self.slots[slot as usize];
+        leaf.generation = leaf.generation.wrapping_add(1);
+        self.vacant.push(slot);
+    }
+
+    /// All leaves under way, by slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Leaf> + '_ {
+        // A slot is vacant when its leaf was removed, and only then is it on the list.
+        let mut vacant = vec![false; self.slots.len()];
+        for slot in &self.vacant {
+            vacant[*slot as usize] = true;
+        }
+        self.slots.iter().zip(vacant).filter(|(_, vacant)| !vacant).map(|(leaf, _)| leaf)
+    }
+
+    /// How many are under way.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// Takes every body out, for the end of the run.
+    pub(super) fn take_bodies(&mut self) -> Vec<Rc<dyn Body>> {
+        self.slots.iter_mut().filter_map(|leaf| leaf.body.take()).collect()
+    }
+}

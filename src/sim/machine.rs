@@ -1,0 +1,378 @@
+//! The simulated machine, as a loader sees it.
+
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    panic::Location,
+    pin::Pin,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use super::{
+    executor::Tasks,
+    leaf::{JobCell, LeafId},
+    payload::SimPayload,
+    resource::{Account, Charge, Cpu, Link},
+    timers::{Alarm, AlarmId},
+    wake::TaskId,
+    world::{Ended, Request, World, slowed},
+};
+use crate::{
+    failure::{Failure, FailureKind},
+    fault::{self, Leaf as LeafKind},
+    machine::{Bytes, Clock, Copied, Machine, Op, Payload, Slot, Time, Unit, Work, gather, slab},
+    trace::{Event, Kind, StageId},
+};
+
+/// The clock of a simulation, for other threads.
+#[derive(Clone, Debug)]
+pub struct SimClock(pub(super) Arc<AtomicU64>);
+
+impl Clock for SimClock {
+    #[inline]
+    fn now(&self) -> Time {
+        Time(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// All that changes in a run, behind one cell.
+pub(super) struct Core {
+    pub(super) tasks: Tasks,
+    pub(super) world: World,
+}
+
+pub(super) struct Inner<P: SimPayload> {
+    pub(super) core: RefCell<Core>,
+    pub(super) clock: SimClock,
+    pub(super) content: P::Content,
+    pub(super) seed: u64,
+    pub(super) count: u64,
+    pub(super) lends_slots: bool,
+    /// Charges of the slabs handed out, in bytes of the real machine's.
+    pub(super) slabs: RefCell<Vec<Charge>>,
+}
+
+/// The simulated machine, on which `P` flows. See [`Simulation`](super::Simulation) for how to run a loader on it.
+pub struct SimMachine<P: SimPayload> {
+    pub(super) inner: Rc<Inner<P>>,
+}
+
+impl<P: SimPayload> Clone for SimMachine<P> {
+    fn clone(&self) -> SimMachine<P> {
+        SimMachine { inner: self.inner.clone() }
+    }
+}
+
+/// A running task of a simulation. Dropping it stops the task.
+pub struct SimTask<P: SimPayload> {
+    machine: SimMachine<P>,
+    id: TaskId,
+}
+
+impl<P: SimPayload> Drop for SimTask<P> {
+    fn drop(&mut self) {
+        let stopped = self.machine.inner.core.borrow_mut().tasks.stop(self.id);
+        // Outside of the cell: the task's own values may stop tasks and give up leaves when they go.
+        drop(stopped);
+    }
+}
+
+/// A batch on a simulated device.
+#[derive(Debug)]
+pub struct SimBatch<U> {
+    cells: Vec<U>,
+    units_per_slot: usize,
+    slot_bytes: usize,
+    _charge: Charge,
+}
+
+impl<U> SimBatch<U> {
+    /// The cells of all samples, one after the other, those never written included.
+    pub fn cells(&self) -> &[U] {
+        &self.cells
+    }
+
+    /// The cells of the sample in place `at`.
+    ///
+    /// # Panics
+    ///
+    /// If the batch has no such place.
+    pub fn sample(&self, at: usize) -> &[U] {
+        &self.cells[at * self.units_per_slot..][..self.units_per_slot]
+    }
+}
+
+/// A sleep, from its first poll on.
+struct Sleep<'a, P: SimPayload> {
+    machine: &'a SimMachine<P>,
+    ns: u64,
+    alarm: Option<AlarmId>,
+}
+
+impl<P: SimPayload> Future for Sleep<'_, P> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let core = &mut *self.machine.inner.core.borrow_mut();
+        let waiter = core.tasks.waiter(cx.waker());
+        match self.alarm {
+            None => {
+                let at = core.world.now.saturating_add(self.ns);
+                self.alarm = Some(core.world.timers.set(at, Alarm::Wake(waiter)));
+                Poll::Pending
+            }
+            Some(alarm) => match core.world.timers.get_mut(alarm) {
+                Some(pending) => {
+                    *pending = Alarm::Wake(waiter);
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            },
+        }
+    }
+}
+
+impl<P: SimPayload> Drop for Sleep<'_, P> {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.alarm {
+            let cancelled = self.machine.inner.core.borrow_mut().world.timers.cancel(alarm);
+            drop(cancelled);
+        }
+    }
+}
+
+/// A leaf: submitted when first polled, given up when dropped before its end.
+struct Leaf<'a, P: SimPayload> {
+    machine: &'a SimMachine<P>,
+    request: Option<Request>,
+    id: Option<LeafId>,
+}
+
+impl<'a, P: SimPayload> Leaf<'a, P> {
+    fn new(machine: &'a SimMachine<P>, request: Request) -> Leaf<'a, P> {
+        Leaf { machine, request: Some(request), id: None }
+    }
+}
+
+impl<P: SimPayload> Future for Leaf<'_, P> {
+    type Output = Ended;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        let leaf = &mut *self;
+        let mut core = leaf.machine.inner.core.borrow_mut();
+        let Core { tasks, world } = &mut *core;
+        if let Some(mut request) = leaf.request.take() {
+            request.waiter = tasks.waiter(cx.waker());
+            leaf.id = Some(world.submit(request, tasks));
+        }
+        let id = leaf.id.expect("polled after it was ready");
+        match world.poll(id, || tasks.waiter(cx.waker())) {
+            Ok(ended) => {
+                leaf.id = None;
+                Poll::Ready(ended)
+            }
+            Err(replaced) => {
+                drop(core);
+                drop(replaced);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<P: SimPayload> Drop for Leaf<'_, P> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let Core { tasks, world } = &mut *self.machine.inner.core.borrow_mut();
+            let litter = world.give_up(id, tasks);
+            drop(litter);
+        }
+    }
+}
+
+impl<P: SimPayload> SimMachine<P> {
+    /// Starts a task that was spawned at this place.
+    pub(super) fn spawn_at(
+        &self,
+        name: &'static str,
+        place: &'static Location<'static>,
+        task: impl Future<Output = ()> + 'static,
+    ) -> SimTask<P> {
+        let future = Box::pin(task);
+        let (id, refused) = self.inner.core.borrow_mut().tasks.spawn(name, place, future);
+        drop(refused);
+        SimTask { machine: self.clone(), id }
+    }
+
+    /// A leaf that the machine cannot carry out: recorded as submitted, started and failed.
+    fn refuse(&self, op: &Op, bytes: u64, failure: Failure) -> Failure {
+        let now = self.now();
+        for (kind, bytes) in [(Kind::Queued, bytes), (Kind::Start, 0), (Kind::Fail, failure.kind.code())] {
+            self.record(Event {
+                time: now,
+                since: now,
+                sample: op.item.sample,
+                bytes,
+                epoch: op.item.epoch,
+                rank: op.rank,
+                stage: op.stage,
+                kind,
+            });
+        }
+        failure
+    }
+
+    fn request(&self, op: Op, kind: LeafKind, bytes: u64, busy_ns: u64) -> Result<Request, Failure> {
+        let fault = self.inner.core.borrow().world.prices.fault(&op, kind, P::HAS_BYTES);
+        let busy_ns = slowed(busy_ns, fault);
+        if busy_ns > Cpu::JOB_NS_MAX || bytes > Link::BYTES_MAX {
+            let words = format!("a leaf of {busy_ns} ns and {bytes} bytes is beyond what can be simulated");
+            return Err(self.refuse(&op, bytes, Failure::new(FailureKind::Lost, words)));
+        }
+        Ok(Request { op, kind, bytes, busy_ns, fault, body: None, waiter: Default::default() })
+    }
+
+    fn charge(&self, account: impl FnOnce(&World) -> &Account, bytes: u64, what: &str) -> Result<Charge, Failure> {
+        account(&self.inner.core.borrow().world).charge(bytes).map_err(|left| {
+            Failure::new(FailureKind::TooLarge, format!("{what} of {bytes} bytes do not fit into the {left} bytes that are left"))
+        })
+    }
+}
+
+impl<P: SimPayload> Machine for SimMachine<P> {
+    type Payload = P;
+    type DeviceBatch = SimBatch<P::Unit>;
+    type Task = SimTask<P>;
+    type Clock = SimClock;
+
+    #[inline]
+    fn now(&self) -> Time {
+        self.inner.clock.now()
+    }
+
+    fn clock(&self) -> SimClock {
+        self.inner.clock.clone()
+    }
+
+    fn seed(&self) -> u64 {
+        self.inner.seed
+    }
+
+    fn sleep(&self, d: Duration) -> impl Future<Output = ()> {
+        let ns = u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        Sleep { machine: self, ns, alarm: None }
+    }
+
+    #[track_caller]
+    fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) -> SimTask<P> {
+        self.spawn_at(name, Location::caller(), task)
+    }
+
+    fn bytes_bound(&self, sample: u64) -> Option<u64> {
+        Some(self.inner.core.borrow().world.prices.size(sample).bytes)
+    }
+
+    async fn read(&self, op: Op) -> Result<Bytes<Self>, Failure> {
+        let sample = op.item.sample;
+        let (size, busy_ns) = {
+            let world = &self.inner.core.borrow().world;
+            let size = world.prices.size(sample);
+            (size, world.prices.read_ns(&op, size.bytes))
+        };
+        if sample >= self.inner.count {
+            let words = format!("the dataset has {} samples, there is no sample {sample}", self.inner.count);
+            return Err(self.refuse(&op, 0, Failure::new(FailureKind::NotFound, words)));
+        }
+        let request = self.request(op, LeafKind::Read, size.bytes, busy_ns)?;
+        P::read(&self.inner.content, sample, size, |body| async move {
+            let ended = Leaf::new(self, Request { body, ..request }).await;
+            match ended.failed {
+                None => Ok(ended.bytes),
+                Some(kind) => Err(Failure::new(kind, "injected")),
+            }
+        })
+        .await
+    }
+
+    async fn cpu<R, F>(&self, op: Op, work: Work, job: F) -> Result<R, Failure>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+    {
+        let Some(busy_ns) = self.inner.core.borrow().world.prices.cpu_ns(&op, &work) else {
+            let words = format!("nobody knows what work of the kind `{}` costs", work.kind);
+            return Err(self.refuse(&op, work.bytes, Failure::new(FailureKind::Lost, words)));
+        };
+        let cell = JobCell::new(move |fault| fault::inside(fault, job));
+        let request = self.request(op, LeafKind::Cpu, work.bytes, busy_ns)?;
+        Leaf::new(self, Request { body: Some(cell.clone()), ..request }).await;
+        cell.result().expect("the job of a leaf that ended has run")
+    }
+
+    async fn copy(
+        &self,
+        op: Op,
+        src: Vec<Slot<Unit<Self>>>,
+        mut dst: Self::DeviceBatch,
+        at: usize,
+    ) -> Result<Copied<Self>, Failure> {
+        let bytes = src.len() as u64 * dst.slot_bytes as u64;
+        let busy_ns = self.inner.core.borrow().world.prices.copy_ns(&op, bytes);
+        let cell = JobCell::new(move |fault| {
+            fault::inside(None, || {
+                if let Some(failure) = fault.and_then(fault::Fault::failure) {
+                    return Err(failure);
+                }
+                gather(&src, &mut dst.cells[at * dst.units_per_slot..]);
+                Ok(Copied { src, dst })
+            })
+            .and_then(|copied| copied)
+        });
+        let request = self.request(op, LeafKind::Copy, bytes, busy_ns)?;
+        Leaf::new(self, Request { body: Some(cell.clone()), ..request }).await;
+        cell.result().expect("the job of a leaf that ended has run")
+    }
+
+    fn lends_slots(&self) -> bool {
+        self.inner.lends_slots
+    }
+
+    fn slots(&self, count: usize, slot_bytes: usize) -> Result<Vec<Slot<Unit<Self>>>, Failure> {
+        let charge = self.charge(|world| &world.host, count as u64 * slot_bytes as u64, "slots")?;
+        self.inner.slabs.borrow_mut().push(charge);
+        slab(count, P::units(slot_bytes))
+    }
+
+    fn device_batch(&self, samples: usize, slot_bytes: usize) -> Result<Self::DeviceBatch, Failure> {
+        let charge = self.charge(|world| &world.device, samples as u64 * slot_bytes as u64, "a batch on the device")?;
+        let units_per_slot = <P as Payload>::units(slot_bytes);
+        Ok(SimBatch { cells: vec![P::Unit::default(); samples * units_per_slot], units_per_slot, slot_bytes, _charge: charge })
+    }
+
+    #[inline]
+    fn record(&self, event: Event) {
+        self.inner.core.borrow_mut().world.recorder.record(event);
+    }
+
+    fn name_stage(&self, stage: StageId, name: &'static str) {
+        self.inner.core.borrow_mut().world.recorder.name_stage(stage, name);
+    }
+
+    async fn quiesce(&self) {
+        poll_fn(|cx| {
+            let Core { tasks, world } = &mut *self.inner.core.borrow_mut();
+            match world.quiet(|| tasks.waiter(cx.waker())) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+}

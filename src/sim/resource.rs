@@ -1,0 +1,22 @@
+//! What work is done by: cores, threads, the store's link, copy engines, memory.
+//!
+//! A resource knows numbers, not leaves: whoever uses it is a `u32`, and it says when its next user is done. What a leaf does
+//! with several of them, one after the other, is in [`world`](super::world).
+
+mod cpu;
+mod gate;
+mod link;
+mod memory;
+mod rate;
+mod scheduler;
+mod share;
+
+pub(super) use cpu::Cpu;
+pub(super) use gate::Gate;
+pub(super) use link::Link;
+pub(super) use memory::{Account, Charge};
+pub(super) use rate::Bucket;
+pub(super) use scheduler::{Rouse, Scheduler};
+
+/// The time of something that does not happen.
+pub(super) const NEVER: u64 = u64::MAX;

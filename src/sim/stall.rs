@@ -1,0 +1,268 @@
+//! The report on a simulation that came to nothing.
+
+use std::{fmt, panic::Location};
+
+use super::{
+    executor::{TaskView, Waiter},
+    leaf::Phase,
+    machine::Core,
+    timers::Alarm,
+    wake::TaskId,
+};
+use crate::{
+    fault,
+    machine::{Item, Time},
+    trace::{Recorder, StageId},
+};
+
+/// Why a simulation ended before its root task did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StallReason {
+    /// Nothing can happen any more: no task is ready, no leaf is under way that will end, no alarm is set.
+    Stuck,
+    /// Tasks were polled so often without the clock moving: a livelock.
+    PollsPerInstant(u64),
+    /// So many events were recorded.
+    Events(u64),
+    /// The clock would have passed this time.
+    Time(Time),
+}
+
+/// What a task waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitsFor {
+    /// Nothing: it is ready to run.
+    Turn,
+    /// An instant.
+    Sleep {
+        /// When.
+        until: Time,
+    },
+    /// A leaf.
+    Leaf {
+        /// Of which kind.
+        kind: fault::Leaf,
+        /// Of which stage.
+        stage: StageId,
+        /// For which sample or batch.
+        item: Item,
+        /// Which try, from 0.
+        attempt: u16,
+        /// What has become of it.
+        state: &'static str,
+        /// Since when it is in that state, or was submitted.
+        since: Time,
+    },
+    /// Something that the machine knows nothing of: a channel, a lock, another task.
+    Unknown,
+}
+
+/// A task that had not finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its name.
+    pub task: &'static str,
+    /// Where it was spawned.
+    pub spawned_at: &'static Location<'static>,
+    /// What it waits for.
+    pub on: WaitsFor,
+}
+
+/// A resource, and who is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// What it is called.
+    pub resource: &'static str,
+    /// Leaves it is working on.
+    pub busy: usize,
+    /// Leaves it can work on at a time; `None` is without bound.
+    pub places: Option<usize>,
+    /// Leaves that wait for it.
+    pub waiting: usize,
+}
+
+/// A memory account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// Which.
+    pub account: &'static str,
+    /// Charged now (B).
+    pub used_bytes: u64,
+    /// Charged at most (B).
+    pub peak_bytes: u64,
+}
+
+/// A simulation that ended before its root task did: why, when, and who was waiting for what.
+#[derive(thiserror::Error)]
+pub struct Stall {
+    /// Why.
+    pub reason: StallReason,
+    /// When.
+    pub at: Time,
+    /// Every task that had not finished, in the order of their slots.
+    pub waiting: Vec<Waiting>,
+    /// Every resource.
+    pub depths: Vec<Depth>,
+    /// Leaves given up that were still running.
+    pub running_alone: usize,
+    /// Every memory account.
+    pub accounts: Vec<Balance>,
+    /// The trace until then.
+    pub recorder: Recorder,
+}
+
+impl Stall {
+    /// Looks at a run that does not go on. The recorder goes with the report.
+    pub(super) fn of(core: &mut Core, reason: StallReason) -> Box<Stall> {
+        let waiting = core
+            .tasks
+            .views()
+            .map(|task| Waiting { task: task.name, spawned_at: task.place, on: waits_for(core, &task) })
+            .collect();
+        let world = &core.world;
+        let gate = |resource, gate: &super::resource::Gate| Depth {
+            resource,
+            busy: gate.taken() as usize,
+            places: Some(gate.places() as usize),
+            waiting: gate.waiting(),
+        };
+        let free = |resource, busy| Depth { resource, busy, places: None, waiting: 0 };
+        let mut depths = vec![free("cores", world.cpu.runnable()), gate("pool", &world.pool)];
+        depths.extend(world.connections.as_ref().map(|connections| gate("connections", connections)));
+        depths.extend(world.link.as_ref().map(|link| free("link", link.flows())));
+        depths.extend(world.engines.as_ref().map(|engines| gate("copy engines", engines)));
+        if !world.scheduler.is_free() {
+            depths.push(Depth { waiting: world.scheduler.backlog(), ..free("scheduler", 0) });
+        }
+        let balance = |account, of: &super::resource::Account| Balance { account, used_bytes: of.used(), peak_bytes: of.peak() };
+        Box::new(Stall {
+            reason,
+            at: Time(world.now),
+            waiting,
+            depths,
+            running_alone: world.running_alone(),
+            accounts: vec![balance("slots", &world.host), balance("device", &world.device)],
+            recorder: std::mem::take(&mut core.world.recorder),
+        })
+    }
+}
+
+fn waits_for(core: &Core, task: &TaskView) -> WaitsFor {
+    if task.ready {
+        return WaitsFor::Turn;
+    }
+    let is_task = |waiter: &Waiter| matches!(waiter, Waiter::Task(TaskId { slot, generation }) if *slot == task.id.slot && *generation == task.id.generation);
+    let leaf = core.world.leaves.iter().find(|leaf| is_task(&leaf.waiter));
+    if let Some(leaf) = leaf {
+        return WaitsFor::Leaf {
+            kind: leaf.kind,
+            stage: leaf.op.stage,
+            item: leaf.op.item,
+            attempt: leaf.op.attempt,
+            state: state(leaf.phase),
+            since: Time(leaf.since),
+        };
+    }
+    let sleep = core.world.timers.iter().find(|(_, alarm)| matches!(alarm, Alarm::Wake(waiter) if is_task(waiter)));
+    match sleep {
+        Some((until, _)) => WaitsFor::Sleep { until: Time(until) },
+        None => WaitsFor::Unknown,
+    }
+}
+
+fn state(phase: Phase) -> &'static str {
+    match phase {
+        Phase::ForThread => "in line for a thread of the pool",
+        Phase::ForConnection => "in line for a connection",
+        Phase::ForEngine => "in line for a copy engine",
+        Phase::Waking => "its thread is waking up",
+        Phase::FirstByte => "waiting for the store",
+        Phase::OnLink => "its bytes are on the link",
+        Phase::OnCore => "on the processor",
+        Phase::OnEngine => "on a copy engine",
+        Phase::Stalled => "the store never answers",
+        Phase::Ended | Phase::Delivered => "it has ended, the scheduler has not seen it",
+    }
+}
+
+impl fmt::Display for StallReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StallReason::Stuck => write!(f, "nothing can happen any more, and the root task has not finished"),
+            StallReason::PollsPerInstant(polls) => write!(f, "tasks were polled {polls} times without the clock moving"),
+            StallReason::Events(events) => write!(f, "the limit of {events} events is reached"),
+            StallReason::Time(limit) => write!(f, "the limit of {limit} of simulated time is reached"),
+        }
+    }
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitsFor::Turn => write!(f, "ready to run"),
+            WaitsFor::Sleep { until } => write!(f, "sleeps until {until}"),
+            WaitsFor::Unknown => write!(f, "waits for something that is no leaf: a channel, a lock, another task"),
+            WaitsFor::Leaf { kind, stage, item, attempt, state, since } => {
+                match kind {
+                    fault::Leaf::Read => write!(f, "waits for the read of sample {}", item.sample)?,
+                    fault::Leaf::Cpu => write!(f, "waits for a job on sample {}", item.sample)?,
+                    fault::Leaf::Copy => write!(f, "waits for the copy of the batch that begins with sample {}", item.sample)?,
+                }
+                match stage.name() {
+                    Some(name) => write!(f, ", stage {name}")?,
+                    None => write!(f, ", stage {}", stage.0)?,
+                }
+                if item.epoch > 0 {
+                    write!(f, ", epoch {}", item.epoch)?;
+                }
+                if *attempt > 0 {
+                    write!(f, ", retry {attempt}")?;
+                }
+                write!(f, ": {state}, since {since}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "stalled at {}: {}", self.at, self.reason)?;
+        let mut tasks: Vec<(&Waiting, usize)> = Vec::new();
+        for waiting in &self.waiting {
+            match tasks.last_mut() {
+                Some((last, times)) if *last == waiting => *times += 1,
+                _ => tasks.push((waiting, 1)),
+            }
+        }
+        writeln!(f, "tasks:")?;
+        for (Waiting { task, spawned_at, on }, times) in tasks {
+            let times = if times > 1 { format!(" ({times} alike)") } else { String::new() };
+            writeln!(f, "  {task}{times} {on}")?;
+            writeln!(f, "    spawned at {}:{}", spawned_at.file(), spawned_at.line())?;
+        }
+        writeln!(f, "resources:")?;
+        for Depth { resource, busy, places, waiting } in &self.depths {
+            match places {
+                Some(places) => writeln!(f, "  {resource}: {busy} of {places} taken, {waiting} waiting")?,
+                None => writeln!(f, "  {resource}: {busy} active, {waiting} waiting")?,
+            }
+        }
+        if self.running_alone > 0 {
+            writeln!(f, "  {} leaves that were given up still run", self.running_alone)?;
+        }
+        writeln!(f, "memory:")?;
+        for Balance { account, used_bytes, peak_bytes } in &self.accounts {
+            writeln!(f, "  {account}: {used_bytes} B, at most {peak_bytes} B")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Stall {
+    /// The report itself: what a failed `unwrap` in a test should print.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,586 @@
+//! What happens on the machine: leaves on their way through its resources.
+//!
+//! ```text
+//!           ┌─ reader = pool ─► thread ─┐
+//!  read ────┤                           ├─► connection ─► first byte ─► link ─► core ──┐
+//!           └─ reader = own ────────────┘                                             │
+//!  job  ─────────────────────► thread ─► core ──────────────────────────────────────────┼─► end ─► scheduler ─► its task
+//!           ┌─ by engines ───► engine ─────────────────────────────────────────────────┤
+//!  copy ────┼─ by the pool ──► thread ─► core ──────────────────────────────────────────┤
+//!           └─ by a thread ─────────────► core ─────────────────────────────────────────┘
+//! ```
+//!
+//! A leaf keeps the places it has taken (thread, connection, engine) until its end. Every step that takes no time is left out, not
+//! passed through. At its end a leaf runs its body, is recorded, gives its places to whoever waits for them, and goes to the
+//! scheduler, which hands it to its task.
+//!
+//! The run loop asks for the time of the [next](World::next) event, [collects](World::collect) all that are due then, and fires them in
+//! the order that the chooser wants.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use super::{
+    Config, CopyBy, Reader,
+    config::scaled,
+    executor::{Tasks, Waiter},
+    leaf::{Body, Holds, Leaf, LeafId, Leaves, Phase},
+    price::Prices,
+    resource::{Account, Bucket, Cpu, Gate, Link, NEVER, Rouse, Scheduler},
+    timers::{Alarm, AlarmId, Timers},
+};
+use crate::{
+    failure::FailureKind,
+    fault::{self, Fault, Leaf as LeafKind},
+    machine::{Op, Time},
+    trace::{Event, Kind, Recorder},
+};
+
+/// The scheduler's thread, as a user of the cores.
+const SCHEDULER: u32 = u32::MAX;
+
+/// Something that is due now.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Due {
+    /// A thread is done with its core.
+    Core(u32),
+    /// A transfer is done.
+    Link(LeafId),
+    /// An alarm goes off.
+    Alarm(AlarmId),
+}
+
+/// What a leaf asks for.
+pub(super) struct Request {
+    pub(super) op: Op,
+    pub(super) kind: LeafKind,
+    /// Bytes of the work, or of the sample (B).
+    pub(super) bytes: u64,
+    /// Time on a core, or on an engine, at full speed (ns).
+    pub(super) busy_ns: u64,
+    pub(super) fault: Option<Fault>,
+    pub(super) body: Option<Rc<dyn Body>>,
+    pub(super) waiter: Waiter,
+}
+
+/// How a leaf ended.
+pub(super) struct Ended {
+    pub(super) bytes: u64,
+    pub(super) failed: Option<FailureKind>,
+}
+
+/// Resources and leaves of a run.
+pub(super) struct World {
+    pub(super) now: u64,
+    pub(super) timers: Timers,
+    pub(super) leaves: Leaves,
+    pub(super) cpu: Cpu,
+    pub(super) pool: Gate,
+    pub(super) connections: Option<Gate>,
+    pub(super) link: Option<Link>,
+    pub(super) engines: Option<Gate>,
+    pub(super) scheduler: Scheduler,
+    pub(super) host: Account,
+    pub(super) device: Account,
+    pub(super) recorder: Recorder,
+    pub(super) fired: u64,
+    pub(super) prices: Prices,
+    bucket: Option<Bucket>,
+    reader: Reader,
+    copy_by: CopyBy,
+    wakeup_ns: u64,
+    /// Leaves given up that still run.
+    running_alone: usize,
+    quiet: Vec<Waiter>,
+    /// What is to be dropped outside of the cell.
+    litter: Vec<Rc<dyn Body>>,
+    /// Scratch of [`collect`](World::collect).
+    transfers: Vec<u32>,
+}
+
+impl World {
+    pub(super) fn new(config: &Config, recorder: Recorder) -> World {
+        let store = &config.store;
+        World {
+            now: 0,
+            timers: Timers::default(),
+            leaves: Leaves::default(),
+            cpu: Cpu::new(&config.cpu),
+            pool: Gate::new(config.pool_threads),
+            connections: store.connections.map(Gate::new),
+            link: store.link_bytes_per_s.map(|rate| Link::new(rate, store.connection_bytes_per_s)),
+            engines: match config.copy.by {
+                CopyBy::Engines(engines) => Some(Gate::new(engines)),
+                CopyBy::Pool | CopyBy::Thread => None,
+            },
+            scheduler: Scheduler::new(config.scheduler, config.wakeup_ns),
+            host: Account::new(config.memory_bytes),
+            device: Account::new(None),
+            recorder,
+            fired: 0,
+            prices: Prices::new(config),
+            bucket: store.requests.map(Bucket::new),
+            reader: store.reader,
+            copy_by: config.copy.by,
+            wakeup_ns: config.wakeup_ns,
+            running_alone: 0,
+            quiet: Vec::new(),
+            litter: Vec::new(),
+            transfers: Vec::new(),
+        }
+    }
+
+    // ---- time
+
+    /// When the next thing happens.
+    #[inline]
+    pub(super) fn next(&mut self) -> u64 {
+        let link = self.link.as_ref().map_or(NEVER, Link::next);
+        self.timers.next().min(self.cpu.next()).min(link)
+    }
+
+    /// Moves the clock to the time of the next event and appends all that is due then.
+    pub(super) fn collect(&mut self, now: u64, due: &mut VecDeque<Due>) {
+        self.now = now;
+        if self.cpu.next() <= now {
+            self.cpu.done(now, |user| due.push_back(Due::Core(user)));
+        }
+        if let Some(link) = &mut self.link
+            && link.next() <= now
+        {
+            link.done(now, |slot| self.transfers.push(slot));
+            for slot in self.transfers.drain(..) {
+                let generation = self.leaves.at(slot).generation;
+                due.push_back(Due::Link(LeafId { slot, generation }));
+            }
+        }
+        while let Some(alarm) = self.timers.pop_due(now) {
+            due.push_back(Due::Alarm(alarm));
+        }
+    }
+
+    /// Lets a thing that is due happen.
+    #[inline]
+    pub(super) fn fire(&mut self, due: Due, tasks: &mut Tasks) {
+        self.fired += 1;
+        match due {
+            Due::Core(SCHEDULER) => self.handled(tasks),
+            Due::Core(slot) => self.end(slot, tasks),
+            Due::Link(id) => {
+                // A read given up at the very instant at which its last byte came is gone.
+                if self.leaves.get(id).is_some() {
+                    self.process(id.slot, tasks);
+                }
+            }
+            Due::Alarm(id) => match self.timers.take(id) {
+                Some(Alarm::Wake(waiter)) => tasks.notify(waiter),
+                Some(Alarm::Leaf(slot)) => match self.leaves.at(slot).phase {
+                    Phase::Waking => self.on_thread(slot, tasks),
+                    Phase::FirstByte => self.arrived(slot, tasks),
+                    _ => self.end(slot, tasks),
+                },
+                Some(Alarm::SchedulerAwake) => self.scheduler_awake(),
+                Some(Alarm::SchedulerAge) if self.scheduler.aged() => self.rouse(Rouse::Now),
+                Some(Alarm::SchedulerAge) | None => {}
+            },
+        }
+    }
+
+    // ---- a leaf's way
+
+    /// A leaf sets out.
+    pub(super) fn submit(&mut self, request: Request, tasks: &mut Tasks) -> LeafId {
+        let Request { op, kind, bytes, busy_ns, fault, body, waiter } = request;
+        let phase = match kind {
+            LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
+            LeafKind::Copy if self.copy_by != CopyBy::Pool => Phase::ForEngine,
+            _ => Phase::ForThread,
+        };
+        let id = self.leaves.insert(Leaf {
+            generation: 0,
+            phase,
+            kind,
+            holds: Holds::default(),
+            given_up: false,
+            op,
+            since: self.now,
+            bytes,
+            busy_ns,
+            fault,
+            failed: None,
+            alarm: AlarmId::default(),
+            waiter,
+            body,
+        });
+        self.record(&op, Kind::Queued, self.now, bytes);
+        match phase {
+            Phase::ForConnection => self.connect(id.slot, tasks),
+            Phase::ForEngine => self.seek_engine(id.slot, tasks),
+            _ => {
+                if self.pool.enter(id.slot) {
+                    self.hired(id.slot, self.wakeup_ns, tasks);
+                }
+            }
+        }
+        id
+    }
+
+    /// It has a thread of the pool, which needs so long to wake up.
+    #[inline]
+    fn hired(&mut self, slot: u32, wakeup_ns: u64, tasks: &mut Tasks) {
+        let leaf = self.leaves.at(slot);
+        leaf.holds.0 |= Holds::THREAD;
+        if wakeup_ns > 0 {
+            leaf.phase = Phase::Waking;
+            leaf.alarm = self.timers.set(self.now + wakeup_ns, Alarm::Leaf(slot));
+        } else {
+            self.on_thread(slot, tasks);
+        }
+    }
+
+    /// Its thread is awake.
+    fn on_thread(&mut self, slot: u32, tasks: &mut Tasks) {
+        match self.leaves.at(slot).kind {
+            LeafKind::Read => self.connect(slot, tasks),
+            LeafKind::Cpu | LeafKind::Copy => {
+                self.start(slot);
+                self.process(slot, tasks);
+            }
+        }
+    }
+
+    /// A read wants a connection.
+    fn connect(&mut self, slot: u32, tasks: &mut Tasks) {
+        match &mut self.connections {
+            None => self.ask(slot, tasks),
+            Some(connections) => {
+                self.leaves.at(slot).phase = Phase::ForConnection;
+                if connections.enter(slot) {
+                    self.connected(slot, tasks);
+                }
+            }
+        }
+    }
+
+    fn connected(&mut self, slot: u32, tasks: &mut Tasks) {
+        self.leaves.at(slot).holds.0 |= Holds::CONNECTION;
+        self.ask(slot, tasks);
+    }
+
+    /// A read asks the store.
+    fn ask(&mut self, slot: u32, tasks: &mut Tasks) {
+        self.start(slot);
+        let now = self.now;
+        let refused = self.bucket.as_mut().is_some_and(|bucket| !bucket.admit(now));
+        let leaf = self.leaves.at(slot);
+        if refused {
+            leaf.fault = Some(Fault::Fail(FailureKind::Throttled));
+        }
+        let mut wait_ns = self.prices.first_byte_ns(&leaf.op);
+        match leaf.fault {
+            Some(Fault::Stall) => {
+                leaf.phase = Phase::Stalled;
+                return;
+            }
+            Some(Fault::Fail(kind)) => {
+                leaf.failed = Some(kind);
+                leaf.bytes = 0;
+            }
+            fault => {
+                if let Some(Fault::Truncate { keep_ppm }) = fault {
+                    leaf.bytes = fault::kept(leaf.bytes, keep_ppm);
+                }
+                if self.link.is_none() {
+                    wait_ns = wait_ns.saturating_add(self.prices.transfer_ns(leaf.bytes));
+                }
+                if let Some(Fault::Slow { times }) = fault {
+                    wait_ns = wait_ns.saturating_mul(u64::from(times));
+                }
+            }
+        }
+        leaf.phase = Phase::FirstByte;
+        if wait_ns > 0 {
+            leaf.alarm = self.timers.set(now.saturating_add(wait_ns), Alarm::Leaf(slot));
+        } else {
+            self.arrived(slot, tasks);
+        }
+    }
+
+    /// A read's first byte is there, or all of them where no link is shared.
+    fn arrived(&mut self, slot: u32, tasks: &mut Tasks) {
+        let leaf = self.leaves.at(slot);
+        if leaf.failed.is_some() {
+            return self.end(slot, tasks);
+        }
+        match &mut self.link {
+            Some(link) if leaf.bytes > 0 => {
+                let times = match leaf.fault {
+                    Some(Fault::Slow { times }) => u64::from(times),
+                    _ => 1,
+                };
+                leaf.phase = Phase::OnLink;
+                link.start(self.now, slot, leaf.bytes.saturating_mul(times).min(Link::BYTES_MAX));
+            }
+            _ => self.process(slot, tasks),
+        }
+    }
+
+    /// A copy wants an engine.
+    fn seek_engine(&mut self, slot: u32, tasks: &mut Tasks) {
+        match &mut self.engines {
+            Some(engines) => {
+                if engines.enter(slot) {
+                    self.on_engine(slot, tasks);
+                }
+            }
+            None => {
+                self.start(slot);
+                self.process(slot, tasks);
+            }
+        }
+    }
+
+    fn on_engine(&mut self, slot: u32, tasks: &mut Tasks) {
+        self.start(slot);
+        let leaf = self.leaves.at(slot);
+        leaf.holds.0 |= Holds::ENGINE;
+        leaf.phase = Phase::OnEngine;
+        if leaf.busy_ns > 0 {
+            leaf.alarm = self.timers.set(self.now.saturating_add(leaf.busy_ns), Alarm::Leaf(slot));
+        } else {
+            self.end(slot, tasks);
+        }
+    }
+
+    /// It wants a core.
+    #[inline]
+    fn process(&mut self, slot: u32, tasks: &mut Tasks) {
+        let leaf = self.leaves.at(slot);
+        if leaf.busy_ns > 0 {
+            leaf.phase = Phase::OnCore;
+            self.cpu.start(self.now, slot, leaf.busy_ns);
+        } else {
+            self.end(slot, tasks);
+        }
+    }
+
+    /// It begins, as traces have it.
+    #[inline]
+    fn start(&mut self, slot: u32) {
+        let now = self.now;
+        let leaf = self.leaves.at(slot);
+        let (op, since) = (leaf.op, std::mem::replace(&mut leaf.since, now));
+        self.record(&op, Kind::Start, since, 0);
+    }
+
+    /// It ends.
+    fn end(&mut self, slot: u32, tasks: &mut Tasks) {
+        let leaf = self.leaves.at(slot);
+        if let Some(body) = &leaf.body
+            && leaf.failed.is_none()
+        {
+            leaf.failed = body.run(leaf.fault);
+        }
+        let (op, since, holds, given_up) = (leaf.op, leaf.since, leaf.holds, leaf.given_up);
+        leaf.holds = Holds::default();
+        leaf.phase = Phase::Ended;
+        if given_up {
+            self.litter.extend(leaf.body.take());
+            self.leaves.remove(slot);
+            self.ended_alone(tasks);
+        } else {
+            match leaf.failed {
+                None => {
+                    let bytes = leaf.bytes;
+                    self.record(&op, Kind::End, since, bytes);
+                }
+                Some(kind) => self.record(&op, Kind::Fail, since, kind.code()),
+            }
+        }
+        self.release(holds, tasks);
+        if !given_up {
+            self.completed(slot, tasks);
+        }
+    }
+
+    /// Gives its places to those who wait for them.
+    fn release(&mut self, holds: Holds, tasks: &mut Tasks) {
+        if holds.has(Holds::THREAD)
+            && let Some(next) = self.pool.leave()
+        {
+            self.hired(next, 0, tasks);
+        }
+        if holds.has(Holds::CONNECTION)
+            && let Some(next) = self.connections.as_mut().and_then(Gate::leave)
+        {
+            self.connected(next, tasks);
+        }
+        if holds.has(Holds::ENGINE)
+            && let Some(next) = self.engines.as_mut().and_then(Gate::leave)
+        {
+            self.on_engine(next, tasks);
+        }
+    }
+
+    // ---- the scheduler
+
+    #[inline]
+    fn completed(&mut self, slot: u32, tasks: &mut Tasks) {
+        if self.scheduler.is_free() {
+            self.deliver(slot, tasks);
+        } else {
+            let rouse = self.scheduler.completed(slot, self.pool.waiting());
+            self.rouse(rouse);
+        }
+    }
+
+    fn rouse(&mut self, rouse: Rouse) {
+        match rouse {
+            Rouse::No => {}
+            Rouse::Now if self.wakeup_ns == 0 => self.scheduler_awake(),
+            Rouse::Now => {
+                self.timers.set(self.now + self.wakeup_ns, Alarm::SchedulerAwake);
+            }
+            Rouse::Within(ns) => {
+                self.timers.set(self.now.saturating_add(ns), Alarm::SchedulerAge);
+            }
+        }
+    }
+
+    fn scheduler_awake(&mut self) {
+        let ns = self.scheduler.awake();
+        self.cpu.start(self.now, SCHEDULER, ns);
+    }
+
+    /// The scheduler has handled a burst.
+    fn handled(&mut self, tasks: &mut Tasks) {
+        let burst = self.scheduler.handled();
+        for slot in &burst {
+            self.deliver(*slot, tasks);
+        }
+        if let Some(ns) = self.scheduler.again(burst) {
+            self.cpu.start(self.now, SCHEDULER, ns);
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, slot: u32, tasks: &mut Tasks) {
+        let leaf = self.leaves.at(slot);
+        if leaf.given_up {
+            self.litter.extend(leaf.body.take());
+            self.leaves.remove(slot);
+        } else {
+            leaf.phase = Phase::Delivered;
+            tasks.notify(std::mem::take(&mut leaf.waiter));
+        }
+    }
+
+    // ---- its future
+
+    /// The answer, if it is there; else whoever polls is woken when it is.
+    #[inline]
+    pub(super) fn poll(&mut self, id: LeafId, waiter: impl FnOnce() -> Waiter) -> Result<Ended, Waiter> {
+        let leaf = self.leaves.at(id.slot);
+        debug_assert_eq!(leaf.generation, id.generation, "a leaf stays until its future has its answer or is dropped");
+        if leaf.phase != Phase::Delivered {
+            return Err(std::mem::replace(&mut leaf.waiter, waiter()));
+        }
+        let ended = Ended { bytes: leaf.bytes, failed: leaf.failed };
+        leaf.body = None;
+        self.leaves.remove(id.slot);
+        Ok(ended)
+    }
+
+    /// Nobody wants the answer any more. Gives what is to be dropped outside of the cell.
+    pub(super) fn give_up(&mut self, id: LeafId, tasks: &mut Tasks) -> (Waiter, Option<Rc<dyn Body>>) {
+        let now = self.now;
+        let leaf = self.leaves.at(id.slot);
+        debug_assert_eq!(leaf.generation, id.generation, "a leaf stays until its future has its answer or is dropped");
+        let (op, since, phase, holds) = (leaf.op, leaf.since, leaf.phase, leaf.holds);
+        let waiter = std::mem::take(&mut leaf.waiter);
+        match phase {
+            Phase::Delivered => {}
+            Phase::Ended => {
+                leaf.given_up = true;
+                return (waiter, None);
+            }
+            Phase::OnCore | Phase::OnEngine => {
+                leaf.given_up = true;
+                self.running_alone += 1;
+                self.record(&op, Kind::Abandon, since, 0);
+                return (waiter, None);
+            }
+            Phase::ForThread => self.pool.give_up(id.slot),
+            Phase::ForConnection => self.connections.as_mut().expect("it waits for one").give_up(id.slot),
+            Phase::ForEngine => self.engines.as_mut().expect("it waits for one").give_up(id.slot),
+            Phase::Waking | Phase::FirstByte => {
+                self.timers.cancel(leaf.alarm);
+            }
+            Phase::OnLink => self.link.as_mut().expect("it is on it").stop(now, id.slot),
+            Phase::Stalled => {}
+        }
+        let body = self.leaves.at(id.slot).body.take();
+        self.leaves.remove(id.slot);
+        if phase != Phase::Delivered {
+            self.record(&op, Kind::Abandon, since, 0);
+            self.release(holds, tasks);
+        }
+        (waiter, body)
+    }
+
+    fn ended_alone(&mut self, tasks: &mut Tasks) {
+        self.running_alone -= 1;
+        if self.running_alone == 0 {
+            for waiter in self.quiet.drain(..) {
+                tasks.notify(waiter);
+            }
+        }
+    }
+
+    /// Whether no leaf that was given up still runs; else whoever asks is woken when that is so.
+    pub(super) fn quiet(&mut self, waiter: impl FnOnce() -> Waiter) -> bool {
+        if self.running_alone > 0 {
+            self.quiet.push(waiter());
+        }
+        self.running_alone == 0
+    }
+
+    // ---- odds and ends
+
+    /// Leaves given up that still run.
+    pub(super) fn running_alone(&self) -> usize {
+        self.running_alone
+    }
+
+    /// Whether there is something to be dropped outside of the cell.
+    #[inline]
+    pub(super) fn has_litter(&self) -> bool {
+        !self.litter.is_empty()
+    }
+
+    /// One piece of it.
+    pub(super) fn take_litter(&mut self) -> Option<Rc<dyn Body>> {
+        self.litter.pop()
+    }
+
+    #[inline]
+    fn record(&mut self, op: &Op, kind: Kind, since: u64, bytes: u64) {
+        self.recorder.record(Event {
+            time: Time(self.now),
+            since: Time(since),
+            sample: op.item.sample,
+            bytes,
+            epoch: op.item.epoch,
+            rank: op.rank,
+            stage: op.stage,
+            kind,
+        });
+    }
+}
+
+/// The time a leaf takes under a fault that slows it down.
+pub(super) fn slowed(ns: u64, fault: Option<Fault>) -> u64 {
+    match fault {
+        Some(Fault::Slow { times }) => scaled(ns, u64::from(times).saturating_mul(1_000_000)),
+        _ => ns,
+    }
+}
