@@ -16,15 +16,15 @@
 //!    nothing.
 //! 3. Nothing was. Then too little was under way, and where the lanes were tells why. When they waited for the ledger or for
 //!    slots [`BLOCKED`] of their time or more, `memory` keeps them.
-//! 4. When they read for longer than they prepared, and the store has no known limit, `fetch` keeps them: more lanes would read
-//!    more at once, as far as the store scales, and one run cannot tell how far that is. When the store's load is known it has
-//!    room by rule 2, and it is the number of `lanes`, as it is when they mostly prepared.
+//! 4. When they read for longer than they prepared, and nobody knows the store's bandwidth, `fetch` keeps them: more lanes would
+//!    read more at once, as far as the store scales, and one run cannot tell how far that is. When the bandwidth is known the
+//!    store has room, by rule 2, and it is the number of `lanes`, as it is when they mostly prepared.
 
 use serde::Serialize;
 
 use super::{
     Bounds, Facts, Load, Resource,
-    bounds::{busiest_cpu_stage, resource_of},
+    bounds::busiest_on_pool,
     humane::{number, percent, rate, seconds},
 };
 use crate::trace::{StageId, StageSummary, Summary};
@@ -78,6 +78,8 @@ pub struct Evidence {
     pub lanes: LaneTime,
     /// Lanes of all ranks, 0 when not known.
     pub lane_count: u32,
+    /// Whether the store's bandwidth is known, so that a low load of it means that there is room.
+    pub store_known: bool,
     /// The busiest stage on the pool's threads.
     pub cpu_stage: String,
     /// Mean time of a read \[s\].
@@ -124,10 +126,10 @@ impl Evidence {
         let lane_part = |ns: u64| part(ns as f64 / 1e9, lane_count);
         for (id, stage) in summary.stages() {
             let (busy, waiting) = (stage.busy_ns(), stage.waiting_ns());
-            let on_pool = resource_of(id) == Resource::Decode;
+            let on_pool = facts.on_pool(id);
             let limited = facts.limits.iter().any(|(limit, _)| *limit == id);
             if let Some(servers) = facts.servers(id).filter(|_| limited || !on_pool) {
-                add(resource_of(id), name_of(id), part(busy as f64 / 1e9, servers));
+                add(Facts::resource_of(id), name_of(id), part(busy as f64 / 1e9, servers));
             }
             if on_pool {
                 cpu_s += busy as f64 / 1e9;
@@ -147,7 +149,11 @@ impl Evidence {
         let loader = summary.loader();
         lanes.slot = lane_part(loader.slot_wait().sum());
         lanes.ledger = lane_part(loader.ledger_wait().sum());
-        let cpu_stage = busiest_cpu_stage(summary).map_or_else(|| "decode".to_owned(), name_of);
+        for (name, amount, most) in facts.store(summary) {
+            add(Resource::Fetch, name.to_owned(), part(amount / most, 1));
+        }
+        let store_known = facts.store_bytes_per_s.is_some() || facts.loads.iter().any(|l| l.resource == Resource::Fetch);
+        let cpu_stage = busiest_on_pool(summary, facts).map_or_else(|| "decode".to_owned(), name_of);
         if facts.threads > 0 {
             add(Resource::Decode, cpu_stage.clone(), part(cpu_s, facts.threads));
         }
@@ -159,6 +165,7 @@ impl Evidence {
             loads,
             lanes,
             lane_count,
+            store_known,
             cpu_stage,
             mean_read_s: summary.stage(StageId::FETCH).and_then(mean_service_s).unwrap_or(0.0),
             mean_core_wait_s: mean(core_wait_s, core_jobs),
@@ -243,7 +250,6 @@ impl Evidence {
             next: None,
             evidence: self.clone(),
         };
-        let store_known = self.loads.iter().any(|l| l.resource == Resource::Fetch);
         if lanes.ledger.max(lanes.slot) >= BLOCKED {
             if lanes.ledger >= lanes.slot {
                 let why = format!("Lanes spend {} of their time waiting for memory for encoded bytes.", percent(lanes.ledger));
@@ -256,7 +262,7 @@ impl Evidence {
                 "A larger budget for more slots, or `order = \"completion\"` when single samples are late.",
             );
         }
-        if lanes.fetch > lanes.core + lanes.core_wait && !store_known {
+        if lanes.fetch > lanes.core + lanes.core_wait && !self.store_known {
             let why =
                 format!("Lanes spend {} of their time reading, {} a sample.", percent(lanes.fetch), seconds(self.mean_read_s));
             return found(Resource::Fetch, why, "More lanes, as far as the store scales; beyond that a faster store.");

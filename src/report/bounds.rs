@@ -59,21 +59,23 @@ impl Bounds {
         let (mut cpu_s, mut cpu_stages, mut lane_s) = (0.0, 0, 0.0);
         for (id, stage) in summary.stages() {
             let busy_s = stage.busy_ns() as f64 / 1e9;
-            let resource = resource_of(id);
             let limited = facts.limits.iter().any(|(limit, _)| *limit == id);
-            if resource == Resource::Decode {
+            if facts.on_pool(id) {
                 cpu_s += busy_s;
                 cpu_stages += 1;
             }
             if id != StageId::BATCH && id != StageId::TRANSFER {
                 lane_s += busy_s + stage.backoff_ns() as f64 / 1e9;
             }
-            if let Some(servers) = facts.servers(id).filter(|_| limited || resource != Resource::Decode) {
-                add(resource, name_of(id), busy_s, f64::from(servers));
+            if let Some(servers) = facts.servers(id).filter(|_| limited || !facts.on_pool(id)) {
+                add(Facts::resource_of(id), name_of(id), busy_s, f64::from(servers));
             }
         }
-        let name = if cpu_stages == 1 { busiest_cpu_stage(summary).map(name_of) } else { None };
+        let name = if cpu_stages == 1 { busiest_on_pool(summary, facts).map(name_of) } else { None };
         add(Resource::Decode, name.unwrap_or_else(|| "cores".to_owned()), cpu_s, f64::from(facts.threads));
+        for (name, amount, most) in facts.store(summary) {
+            add(Resource::Fetch, name.to_owned(), amount / most, 1.0);
+        }
         add(Resource::Lanes, "lanes".to_owned(), lane_s, f64::from(facts.lanes) * ranks);
         let step_s: f64 = summary.consumers().map(|c| c.step_ns() as f64 / 1e9).sum();
         add(Resource::Consumer, "consumer".to_owned(), step_s, ranks);
@@ -87,18 +89,9 @@ impl Bounds {
     }
 }
 
-/// Which resource the leaves of `stage` need.
-pub(super) fn resource_of(stage: StageId) -> Resource {
-    match stage {
-        StageId::FETCH => Resource::Fetch,
-        StageId::TRANSFER => Resource::Transfer,
-        _ => Resource::Decode,
-    }
-}
-
-/// The stage on the pool's threads that kept them busy longest.
-pub(super) fn busiest_cpu_stage(summary: &Summary) -> Option<StageId> {
-    let on_pool = summary.stages().filter(|(id, _)| resource_of(*id) == Resource::Decode);
+/// The stage that kept the pool's threads busy longest.
+pub(super) fn busiest_on_pool(summary: &Summary, facts: &Facts) -> Option<StageId> {
+    let on_pool = summary.stages().filter(|(id, _)| facts.on_pool(*id));
     on_pool.max_by_key(|(id, stage)| (stage.busy_ns(), std::cmp::Reverse(*id))).map(|(id, _)| id)
 }
 
@@ -128,6 +121,27 @@ mod tests {
         assert!((found.limits[0].samples_per_s / 2000.0 - 1.0).abs() < 0.05, "{found:?}");
         let consumer = found.limits.iter().find(|b| b.resource == Resource::Consumer).expect("it steps");
         assert!((consumer.samples_per_s - 8000.0).abs() < 1.0, "{found:?}");
+    }
+
+    #[test]
+    fn what_a_store_can_do_at_most_is_a_bound() {
+        let summary = Summary::of(&Toy::default().events());
+        let facts = Facts { store_bytes_per_s: Some(1e6), store_requests_per_s: Some(50.0), ..Facts::default() };
+        let found = Bounds::of(&summary, &facts, |_| String::new());
+        let names: Vec<&str> = found.limits.iter().map(|b| b.name.as_str()).collect();
+        assert_eq!(names, ["store bandwidth", "store requests", "consumer"]);
+        assert_eq!(found.limits[1].samples_per_s, 50.0);
+    }
+
+    #[test]
+    fn reads_on_the_pool_share_its_threads() {
+        let toy = Toy { samples: 1000, fetch_ns: 500_000, decode_ns: 500_000, ..Toy::default() };
+        let summary = Summary::of(&toy.events());
+        let cores = |reads_on_pool| {
+            let found = Bounds::of(&summary, &Facts { reads_on_pool, ..facts(&toy) }, |_| String::new());
+            found.limits.into_iter().find(|b| b.resource == Resource::Decode).expect("cores are known").samples_per_s
+        };
+        assert!((cores(false) / cores(true) - 2.0).abs() < 0.1, "{} {}", cores(false), cores(true));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::trace::StageId;
+use crate::trace::{StageId, Summary};
 
 /// What a run was made of, as far as its trace does not tell. Everything has a default that claims nothing.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,12 @@ pub struct Facts {
     /// How many leaves of a stage may run at once, where that is limited beyond the pool: a stage's own limit, the connections of
     /// a store.
     pub limits: Vec<(StageId, u32)>,
+    /// Whether reads occupy the pool's threads, as those of page-cached files do.
+    pub reads_on_pool: bool,
+    /// The most bytes per second that the store delivers, all reads together; `None` when not known.
+    pub store_bytes_per_s: Option<f64>,
+    /// The most requests per second that the store takes; `None` when not known.
+    pub store_requests_per_s: Option<f64>,
     /// The most encoded bytes that may be reserved at once \[B\]; `None` when not known.
     pub ledger_bytes: Option<u64>,
     /// All memory the loader may use \[B\].
@@ -91,11 +97,36 @@ impl Resource {
 }
 
 impl Facts {
+    /// Whether leaves of `stage` occupy the pool's threads.
+    pub(super) fn on_pool(&self, stage: StageId) -> bool {
+        match stage {
+            StageId::FETCH => self.reads_on_pool,
+            _ => stage != StageId::TRANSFER,
+        }
+    }
+
+    /// Which resource the leaves of `stage` need.
+    pub(super) fn resource_of(stage: StageId) -> Resource {
+        match stage {
+            StageId::FETCH => Resource::Fetch,
+            StageId::TRANSFER => Resource::Transfer,
+            _ => Resource::Decode,
+        }
+    }
+
+    /// How much the store did of what it can do at most, as name, amount and limit per second of what is known.
+    pub(super) fn store(&self, summary: &Summary) -> Vec<(&'static str, f64, f64)> {
+        let Some(fetch) = summary.stage(StageId::FETCH) else { return Vec::new() };
+        let bandwidth = self.store_bytes_per_s.map(|most| ("store bandwidth", fetch.bytes() as f64, most));
+        let requests = self.store_requests_per_s.map(|most| ("store requests", fetch.started() as f64, most));
+        [bandwidth, requests].into_iter().flatten().filter(|(_, _, most)| *most > 0.0).collect()
+    }
+
     /// How many leaves of `stage` can run at once; `None` when nothing known limits it.
     pub fn servers(&self, stage: StageId) -> Option<u32> {
         let limit = self.limits.iter().filter(|(s, _)| *s == stage).map(|(_, n)| *n).min();
         let own = match stage {
-            StageId::FETCH => None,
+            StageId::FETCH if !self.reads_on_pool => None,
             StageId::TRANSFER => (self.copies > 0).then_some(self.copies),
             _ => (self.threads > 0).then_some(self.threads),
         };

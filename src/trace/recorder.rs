@@ -98,6 +98,12 @@ impl Recorder {
     }
 }
 
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recorder of {} events, hash {:016x}", self.count(), self.hash())
+    }
+}
+
 impl Default for Recorder {
     fn default() -> Self {
         Recorder::new()

@@ -9,8 +9,8 @@
 //! - Only the stall's split looks things up: the CPU time of each sample in flight, and what is known of each batch on its way.
 //!   Both live in small tables that the resolution of the sample or batch empties again.
 //!
-//! Peaks are taken from gauges whose every change the scheduler stamps, and are therefore exact, but for what one poll of its tasks
-//! may put out of order.
+//! Peaks are taken from gauges whose every change the scheduler stamps, and are therefore exact, but for what one poll of its
+//! tasks may put out of order.
 
 use super::{
     Event, Kind, StageId,

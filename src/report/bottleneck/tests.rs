@@ -70,7 +70,22 @@ fn lanes_tell_what_keeps_a_loader_that_nothing_saturates() {
 fn a_store_known_to_have_room_leaves_the_lanes() {
     let evidence = loads(&[(Resource::Consumer, 0.4), (Resource::Fetch, 0.3)]);
     let lanes = LaneTime { fetch: 0.8, core: 0.1, ..LaneTime::default() };
-    assert_eq!(name(Evidence { lanes, ..evidence }), "lanes");
+    assert_eq!(name(Evidence { lanes, ..evidence.clone() }), "fetch", "connections are no bandwidth");
+    assert_eq!(name(Evidence { lanes, store_known: true, ..evidence }), "lanes");
+}
+
+#[test]
+fn a_store_at_its_bandwidth_is_the_bottleneck_however_few_its_reads() {
+    let toy = Toy { samples: 2000, lanes: 8, fetch_ns: 5_000_000, step_ns: 100_000, ..Toy::default() };
+    let summary = Summary::of(&toy.events());
+    let fetched = summary.stage(StageId::FETCH).expect("it reads").bytes() as f64;
+    let of = |share: f64| {
+        let most = fetched / (summary.working_ns() as f64 / 1e9) / share;
+        let limits = vec![(StageId::FETCH, 64)];
+        let facts = Facts { lanes: 8, threads: 2, limits, store_bytes_per_s: Some(most), ..Facts::default() };
+        Evidence::of(&summary, &facts, |_| String::new()).judge(&Bounds::default())
+    };
+    assert_eq!((of(0.95).name.as_str(), of(0.5).name.as_str()), ("fetch", "lanes"));
 }
 
 fn of_toy(toy: &Toy) -> Bottleneck {
