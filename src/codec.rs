@@ -3,6 +3,20 @@
 //! A [`Decoder`] is shared by all threads. It recognises the format by its first bytes, decodes the whole frame into memory that
 //! the thread keeps, resizes it with antialiasing straight into the caller's bytes, and undoes the EXIF orientation.
 //!
+//! ```
+//! use towtank::{
+//!     codec::{Choice, Decoder, Target},
+//!     synth,
+//! };
+//!
+//! let jpeg = synth::jpeg(&synth::Spec::plan(1, 0));
+//! let decoder = Decoder::new(Choice::Auto, Target::square(224))?;
+//! let mut pixels = vec![0; decoder.target().bytes()]; // [height, width, 3] u8
+//! let info = decoder.decode_into(&jpeg, &mut pixels)?;
+//! println!("{} × {} pixels by {}", info.header.width, info.header.height, info.backend);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Never silent
 //!
 //! Every image is either whole or a [`Failure`]: files that end early ([`Truncated`](FailureKind::Truncated)), contradict themselves or
@@ -344,13 +358,14 @@ impl Decoder {
             let source = &frame[..header.pixels() as usize * 3];
             let size = (header.width, header.height);
             if orientation == Orientation::Upright {
-                return resizer.resize(source, size, window, out, (width, height));
+                resizer.resize(source, size, window, out, (width, height));
+                return Ok(());
             }
             // Turning the small image costs less than turning the large one, and comes to the same.
             let (stored_window, stored_size) = stored(orientation, window, (upright_width, upright_height), (width, height));
             scratch::grow(turned, out.len());
             let turned = &mut turned[..out.len()];
-            resizer.resize(source, size, stored_window, turned, stored_size)?;
+            resizer.resize(source, size, stored_window, turned, stored_size);
             orientation.undo(turned, out, width as usize, height as usize);
             Ok(())
         })
@@ -371,6 +386,15 @@ impl Decoder {
             header.orientation.undo(&scratch.frame[..bytes], out, width as usize, height as usize);
             Ok(())
         })
+    }
+
+    /// Decodes one image and keeps its pixels to itself: what decoding costs without resizing, for calibration and benchmarks.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode_into`](Decoder::decode_into).
+    pub fn decode_only(&self, encoded: &[u8]) -> Result<Info, Failure> {
+        self.with_frame(encoded, |_, _| Ok(()))
     }
 
     /// Decodes the frame as stored into this thread's scratch and hands it to `then`.

@@ -14,5 +14,6 @@ pub mod scenario;
 pub mod sim;
 pub mod source;
 pub mod sync;
+pub mod synth;
 pub mod trace;
 pub mod units;
