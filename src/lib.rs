@@ -8,6 +8,7 @@ pub mod failure;
 pub mod fault;
 pub mod loader;
 pub mod machine;
+pub mod measure;
 pub mod model;
 pub mod report;
 pub mod scenario;

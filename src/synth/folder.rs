@@ -47,17 +47,17 @@ pub struct Summary {
 pub fn write_folder(dir: &Path, count: u64, seed: u64, progress: impl FnMut(u64) + Send) -> io::Result<Summary> {
     fs::create_dir_all(dir)?;
     let manifest = dir.join(MANIFEST);
-    if let Some(known) = read_manifest(&manifest)? {
-        if (known.version, known.seed) != (VERSION, seed) || known.count > count {
-            let message = format!(
-                "`{}` holds {} images of seed {} (version {}), not the {count} of seed {seed} (version {VERSION})",
-                dir.display(),
-                known.count,
-                known.seed,
-                known.version
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-        }
+    if let Some(known) = read_manifest(&manifest)?
+        && ((known.version, known.seed) != (VERSION, seed) || known.count > count)
+    {
+        let message = format!(
+            "`{}` holds {} images of seed {} (version {}), not the {count} of seed {seed} (version {VERSION})",
+            dir.display(),
+            known.count,
+            known.seed,
+            known.version
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     let progress = Mutex::new(progress);
     let (done, made) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -47,7 +47,7 @@ impl Noise {
         let down = self.smooth[y & (cell - 1)];
         let at = |column: usize| {
             let (a, b) = (i32::from(top[column]), i32::from(bottom[column]));
-            (a * 256 + (b - a) * down) * self.weight >> 8
+            ((a * 256 + (b - a) * down) * self.weight) >> 8
         };
         let mut left = at(0);
         for (column, span) in sums.chunks_mut(cell).enumerate() {
@@ -108,7 +108,7 @@ impl Shape {
                 let share = (self.half_height * self.half_height - dy * dy) as u64;
                 (self.x, share.isqrt() as i64 * self.half_width / self.half_height)
             }
-            ShapeKind::Slanted(slant) => (self.x + (dy * slant >> 8), self.half_width),
+            ShapeKind::Slanted(slant) => (self.x + ((dy * slant) >> 8), self.half_width),
         };
         let clamp = |x: i64| x.clamp(0, width as i64) as usize;
         clamp(centre - half)..clamp(centre + half)
@@ -159,7 +159,7 @@ impl Scene {
         let base = [104 + random.below(49) as i32, 116 + random.below(25) as i32, 116 + random.below(25) as i32];
         let mut noise = |shift, weight| Noise::new(random, width, height, shift, weight);
         let coarse = vec![noise(8, 100), noise(7, 60), noise(6, 36), noise(5, 24)];
-        let fine = [(4, 34), (3, 38), (2, 40), (1, 40)].map(|(shift, weight)| noise(shift, weight * detail >> 8)).into();
+        let fine = [(4, 34), (3, 38), (2, 40), (1, 40)].map(|(shift, weight)| noise(shift, (weight * detail) >> 8)).into();
         let focus = noise(7, 256);
         let colour = [noise(7, 34), noise(6, 30)];
         let shapes = (0..4 + random.below(8)).map(|_| Shape::new(random, width, height)).collect();

@@ -75,7 +75,7 @@ fn weigh_rows(source: &[u8], stride: usize, weights: &[u16], sums: &mut [u16]) {
     } else if place < lanes {
         for (lane, sum) in sums.iter_mut().enumerate() {
             let terms = weights.iter().zip(source[lane..].iter().step_by(stride));
-            *sum = terms.fold(0, |sum, (&weight, &byte)| sum + (u32::from(byte) * u32::from(weight) >> 8) as u16);
+            *sum = terms.fold(0, |sum, (&weight, &byte)| sum + ((u32::from(byte) * u32::from(weight)) >> 8) as u16);
         }
     }
 }

@@ -29,7 +29,7 @@ fn weigh_rows(source: &[u8], stride: usize, weights: &[u16], sums: &mut [u16]) {
         for (k, &weight) in weights.iter().enumerate() {
             let row = &source[k * stride + i * CHUNK..][..sums.len()];
             for (sum, &byte) in sums.iter_mut().zip(row) {
-                *sum = sum.wrapping_add((u32::from(byte) * u32::from(weight) >> 8) as u16);
+                *sum = sum.wrapping_add(((u32::from(byte) * u32::from(weight)) >> 8) as u16);
             }
         }
     }
@@ -42,7 +42,7 @@ fn weigh_columns(group: &[Pixels], offset: usize, across: &Axis, band: &mut [u8]
         let mut sum: Pixels = [128; 4 * GROUP];
         for (pixels, &weight) in group[start - offset..].iter().zip(weights) {
             for (sum, &lane) in sum.iter_mut().zip(pixels) {
-                *sum = sum.wrapping_add((u32::from(lane) * u32::from(weight) >> 16) as u16);
+                *sum = sum.wrapping_add(((u32::from(lane) * u32::from(weight)) >> 16) as u16);
             }
         }
         for (row, out) in band.chunks_exact_mut(3 * width).enumerate() {
