@@ -1,3 +1,9 @@
-//! The command line of Towtank.
+//! The command line of Towtank: parse, run, and one of three exit codes.
 
-fn main() {}
+use std::process::ExitCode;
+
+mod cli;
+
+fn main() -> ExitCode {
+    cli::run(&cli::parse())
+}

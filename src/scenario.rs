@@ -42,6 +42,7 @@ mod deliveries;
 mod expect;
 mod load;
 mod resolve;
+mod simulate;
 mod to_sim;
 mod typed;
 mod words;
@@ -49,6 +50,7 @@ mod words;
 pub use deliveries::{Deliveries, Findings};
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use load::{NAMES, Overrides, load, parse};
+pub use simulate::{SimulateError, Simulated};
 pub use to_sim::Samples;
 pub use words::{Allowed, Codec, DatasetKind, ImageSize, OnErrors, Order, Resize, Tail};
 

@@ -13,18 +13,16 @@ use crate::{
 pub trait Figure: Copy + fmt::Display {
     /// In the unit the measurement comes in.
     fn figure(self) -> f64;
-    /// The measurement in words.
-    fn show(measured: f64) -> String;
+    /// A measurement, in the unit that this value is written in.
+    fn alike(self, measured: f64) -> String;
 }
 
 impl<D: Dimension> Figure for Quantity<D> {
     fn figure(self) -> f64 {
         self.base()
     }
-    fn show(measured: f64) -> String {
-        let exact = Quantity::<D>::of_base(measured).to_string();
-        let (number, unit) = exact.split_once(' ').unwrap_or((&exact, ""));
-        let number: f64 = number.parse().unwrap_or(measured);
+    fn alike(self, measured: f64) -> String {
+        let (number, symbol) = self.alike(measured);
         let decimals = if number >= 100.0 {
             0
         } else if number >= 10.0 {
@@ -32,7 +30,7 @@ impl<D: Dimension> Figure for Quantity<D> {
         } else {
             2
         };
-        format!("{number:.decimals$} {unit}")
+        format!("{number:.decimals$} {symbol}")
     }
 }
 
@@ -40,7 +38,7 @@ impl Figure for Count {
     fn figure(self) -> f64 {
         self.0 as f64
     }
-    fn show(measured: f64) -> String {
+    fn alike(self, measured: f64) -> String {
         Count(measured as u64).to_string()
     }
 }
@@ -74,6 +72,14 @@ impl<T: Figure> Bound<T> {
         self.min.is_none_or(|min| measured >= min.figure())
             && self.max.is_none_or(|max| measured <= max.figure())
             && self.within.as_ref().is_none_or(near)
+    }
+}
+
+impl<T: Figure> Bound<T> {
+    /// What was found, in the unit that was expected.
+    fn found(&self, measured: f64) -> String {
+        let unit = self.min.or(self.max).or(self.within.as_ref().map(|w| w.of));
+        unit.map_or_else(|| measured.to_string(), |unit| unit.alike(measured))
     }
 }
 
@@ -231,7 +237,7 @@ fn figure<T: Figure>(verdicts: &mut Vec<Verdict>, expected: &Option<Spanned<Boun
         name: name_of(&expected.path),
         held: measured.is_some_and(|m| expected.value.holds(m)),
         wanted: expected.value.to_string(),
-        found: measured.map_or_else(|| "nothing measured".to_owned(), T::show),
+        found: measured.map_or_else(|| "nothing measured".to_owned(), |m| expected.value.found(m)),
         place: expected.place.clone(),
     });
 }

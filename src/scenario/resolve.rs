@@ -224,7 +224,7 @@ fn consumer(typed: &typed::Consumer, batch: u64, errors: &Errors) -> Consumer {
     let step = match (&typed.step, &typed.rate) {
         (Some(step), Some(rate)) => {
             let meant = Duration::of_base(batch as f64 / rate.value.0.per_s() * 1e9);
-            let meant = Duration::show(meant.base());
+            let meant = Figure::alike(meant, meant.base());
             let rate_and_batch = format!("{} with `loader.batch` {batch}", rate.value.0);
             let wrong = format!("contradicts `consumer.step`: {rate_and_batch} is a step of {meant}, not {}", step.value);
             errors.push(rate.wrong(wrong));

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use super::{Allowed, Dataset, Loader, OnErrors, Order, Scenario, Tail};
 use crate::{
+    codec,
     document::{Diagnostic, Trouble},
     loader::{self, Allowance, Retries, Settings, SettingsError},
     model::{MachineModel, Measured, Store},
     sim,
+    source::Source,
     units::{Count, Size},
 };
 
@@ -28,6 +30,17 @@ impl Samples {
         let bytes_most = sizes.iter().map(|s| s.bytes).max().unwrap_or(0);
         let pixels_most = sizes.iter().map(|s| s.pixels).max().unwrap_or(0);
         Samples { sizes: sim::Dataset::Listed(Arc::from(sizes)), bytes_most, pixels_most }
+    }
+
+    /// The samples of a source, each read once to see its size. One that cannot be read or is no image counts with the bytes it has
+    /// and no pixels: what that means is for the loader to find out.
+    pub fn of_source(source: &dyn Source) -> Samples {
+        let mut data = Vec::new();
+        let size = |sample: u64| match source.read(sample, &mut data, &|| true) {
+            Ok(()) => sim::Size { bytes: data.len() as u64, pixels: codec::probe(&data).map_or(0, |header| header.pixels()) },
+            Err(_) => sim::Size { bytes: source.bytes_bound(sample).unwrap_or(0), pixels: 0 },
+        };
+        Samples::listed((0..source.len()).map(size).collect())
     }
 
     /// Samples that are drawn from a model.

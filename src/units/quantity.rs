@@ -4,7 +4,7 @@ use std::{cmp::Ordering, fmt, marker::PhantomData, str::FromStr};
 
 use serde::{Serialize, Serializer};
 
-use super::{Dimension, UnitError, UnitProblem};
+use super::{Dimension, Unit, UnitError, UnitProblem};
 
 /// A number of units of dimension `D`: finite and not negative. Displayed in the unit it was written in, compared in the base unit.
 #[derive(Clone, Copy)]
@@ -39,6 +39,12 @@ impl<D: Dimension> Quantity<D> {
     /// The value in the dimension's base unit.
     pub fn base(self) -> f64 {
         self.number * D::UNITS[self.unit].in_base
+    }
+
+    /// `base` of the base unit, as a number of the unit that this quantity is written in, and that unit.
+    pub fn alike(self, base: f64) -> (f64, &'static str) {
+        let Unit { symbol, in_base, .. } = D::UNITS[self.unit];
+        (base / in_base, symbol)
     }
 
     /// Whether it is exactly 0.

@@ -1,0 +1,33 @@
+//! Verbs: one file each. Standard output is data, standard error is talk.
+//!
+//! | exit code | means |
+//! | --- | --- |
+//! | 0 | every expectation holds |
+//! | 1 | one does not, or the loader failed |
+//! | 2 | the input is wrong |
+
+use std::{io, process::ExitCode};
+
+mod args;
+mod ending;
+mod output;
+mod sim;
+
+pub(crate) use args::{Args, Verb, parse};
+pub(crate) use ending::Ending;
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let ending = match &args.verb {
+        Verb::Sim(sim) => sim::run(sim),
+    };
+    match ending {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough: `towtank sim quickstart | head -1` is no failure.
+        Err(Ending::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(ending) => {
+            eprintln!("{ending}");
+            ending.code()
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What may be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use towtank::scenario::Overrides;
+
+/// Tests, predicts and measures data loaders for machine learning: one loader, on a simulated machine and on this one.
+#[derive(Debug, Parser)]
+#[command(name = "towtank", version, max_term_width = 100, arg_required_else_help = true, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  towtank compare quickstart                         simulate, run, and show how far the prediction was off
+  towtank sim imagenet-local --json                  an epoch of ImageNet on 96 cores, in seconds
+  towtank sim my.toml --set loader.threads=8         the same with another number of threads
+  towtank run quickstart --data ~/photos             the loader on your own images
+
+A scenario is a TOML file, or the name of one that is part of the program:
+  quickstart, imagenet-local, imagenet-s3, slow-consumer, slow-store, tiny-memory, flaky-store
+
+Exit codes: 0 every expectation holds, 1 one does not, 2 the input is wrong.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Simulate a scenario and report what it predicts
+    #[command(after_help = SIM_EXAMPLES)]
+    Sim(SimArgs),
+}
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  towtank sim quickstart                             on this computer as calibrated, else on a reference
+  towtank sim scenarios/slow-store.toml --set store.connections=32 --set \"store.first_byte=20 ms\"
+  towtank sim imagenet-s3 --set machine=my-machine.toml
+  towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev";
+
+/// What every verb that takes a scenario takes.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ScenarioArgs {
+    /// A scenario file, or the name of a scenario that is part of the program
+    pub(crate) scenario: String,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Seed of every draw, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Set a field of the scenario, such as `loader.batch=64` or `consumer.step=50 ms`; may be given again
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) sets: Vec<String>,
+
+    /// Write the trace to a file for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+impl ScenarioArgs {
+    /// What is set over the scenario's file.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides { sets: self.sets.clone(), seed: self.seed }
+    }
+}
+
+/// `towtank sim`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct SimArgs {
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
+}
+
+/// Parses the command line; prints help, or what is wrong with it, and exits.
+pub(crate) fn parse() -> Args {
+    Args::parse()
+}

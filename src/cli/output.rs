@@ -1,0 +1,82 @@
+//! What is written where.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use towtank::{
+    report::{Perfetto, Report, Style},
+    scenario::Verdict,
+    trace::Recorder,
+};
+
+use super::Ending;
+
+/// The report on standard output, and every expectation that does not hold, with its place, on standard error.
+pub(crate) fn tell(report: &Report, verdicts: &[Verdict], json: bool) -> Result<(), Ending> {
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, report).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", report.terminal(Style::for_stdout()))?;
+    }
+    out.flush()?;
+    let unmet: Vec<&Verdict> = verdicts.iter().filter(|v| !v.held).collect();
+    for verdict in &unmet {
+        say(&verdict.diagnostic().to_string());
+    }
+    if unmet.is_empty() { Ok(()) } else { Err(Ending::Unmet) }
+}
+
+/// A line on standard error; one that nobody reads is no failure.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// A trace file being written, and the recorder that writes it.
+pub(crate) struct TraceFile(Option<PathBuf>);
+
+impl TraceFile {
+    /// A recorder that writes to `path`, when there is one.
+    pub(crate) fn open(path: Option<&Path>) -> Result<(TraceFile, Recorder), Ending> {
+        let Some(path) = path else { return Ok((TraceFile(None), Recorder::new())) };
+        let file = File::create(path).map_err(|e| named(path, e))?;
+        Ok((TraceFile(Some(path.to_owned())), Recorder::new().stream_to(Perfetto::new(file))))
+    }
+
+    /// Writes what is left, and says where the trace is.
+    pub(crate) fn close(self, recorder: &mut Recorder) -> Result<(), Ending> {
+        let Some(path) = self.0 else { return Ok(()) };
+        recorder.finish().map_err(|e| named(&path, e))?;
+        say(&format!("trace written to `{}`; open it in ui.perfetto.dev", path.display()));
+        Ok(())
+    }
+}
+
+fn named(path: &Path, error: io::Error) -> Ending {
+    Ending::Output(io::Error::new(error.kind(), format!("`{}`: {error}", path.display())))
+}
+
+/// A line that says what is going on until it is dropped; only on a terminal.
+pub(crate) struct Spinner(ProgressBar);
+
+impl Spinner {
+    pub(crate) fn start(doing: String) -> Spinner {
+        let bar = if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        bar.set_style(ProgressStyle::default_spinner());
+        bar.set_message(doing);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Spinner(bar)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
