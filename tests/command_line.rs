@@ -1,0 +1,146 @@
+//! The program as a script sees it: what goes where, and the exit code.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn towtank(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_towtank")).args(args).output().expect("the program runs")
+}
+
+/// A simulation that takes no time, on the reference.
+fn sim(more: &[&str]) -> Output {
+    let mut args = vec!["sim", "slow-consumer", "--set", "dataset.count=160"];
+    args.extend(more);
+    towtank(&args)
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(output)))
+}
+
+const LOOSE: [&str; 4] = ["--set", "expect.throughput.within.tol=50 %", "--set", "expect.accelerator_utilization.min=50 %"];
+
+#[test]
+fn a_report_has_the_keys_that_scripts_rely_on() {
+    let output = sim(&[&["--json"], &LOOSE[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = report(&output);
+    for key in ["scenario", "seed", "bottleneck", "expectations"] {
+        assert!(!report[key].is_null(), "{key}");
+    }
+    for key in [
+        "samples_per_s",
+        "accelerator_utilization",
+        "time_to_first_batch_s",
+        "cpu_s",
+        "peak_bytes_in_flight",
+        "delivered",
+        "skipped",
+        "trace_hash",
+    ] {
+        assert!(!report["simulated"][key].is_null(), "{key}");
+    }
+    let expectations = report["expectations"].as_array().unwrap();
+    assert!(expectations.iter().all(|e| e["name"].is_string() && e["held"] == true), "{expectations:?}");
+}
+
+#[test]
+fn an_expectation_that_does_not_hold_is_exit_code_1_and_quoted() {
+    let output = sim(&["--set", "expect.throughput.within.of=9000 samples/s", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(report(&output)["expectations"][0]["held"], false);
+    let told = stderr(&output);
+    assert!(told.contains("`expect.throughput` does not hold: found 4"), "{told}");
+    assert!(told.contains("9000 samples/s ± 3 %"), "{told}");
+}
+
+#[test]
+fn wrong_input_is_exit_code_2_and_leaves_standard_output_empty() {
+    for args in [
+        &["sim", "slow-consumr"] as &[&str],
+        &["sim", "slow-consumer", "--set", "loader.bach=3"],
+        &["sim", "slow-consumer", "--seed", "x"],
+        &["sim"],
+        &["simulate", "slow-consumer"],
+        &["sim", "slow-consumer", "--set", "loader.budget=1 MiB"],
+    ] {
+        let output = towtank(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty() && stderr(&output).contains("error"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_loader_that_fails_is_exit_code_1_and_says_why() {
+    let output = sim(&["--set", "faults.missing=[7]", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the loader ended early: sample 7"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_trace_opens_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.json");
+    let output = sim(&[&["--trace", file.to_str().unwrap()], &LOOSE[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let trace: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 160);
+    let nowhere = sim(&["--trace", "no/such/folder/trace.json"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(stderr(&nowhere).contains("no/such/folder/trace.json"));
+}
+
+#[test]
+fn another_seed_is_another_trace_and_the_same_is_the_same() {
+    let hash = |seed: &str| report(&sim(&["--json", "--seed", seed]))["simulated"]["trace_hash"].clone();
+    assert_eq!(hash("5"), hash("5"));
+    assert_ne!(hash("5"), hash("6"));
+}
+
+#[test]
+fn a_folder_is_simulated_by_the_sizes_of_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..64u32 {
+        fs::write(folder.path().join(format!("{i}.jpg")), vec![7; 1000 + i as usize]).unwrap();
+    }
+    let text = format!("title = \"a folder\"\nmachine = \"reference-2core\"\n[dataset]\npath = {:?}\n", folder.path());
+    let file = folder.path().join("mine.toml");
+    fs::write(&file, text).unwrap();
+    let output = towtank(&["sim", file.to_str().unwrap(), "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = report(&output);
+    assert_eq!((&report["scenario"], &report["simulated"]["delivered"]), (&Value::from("mine"), &Value::from(64)));
+    fs::write(&file, "title = \"no folder\"\n[dataset]\npath = \"/no/such/folder\"\n").unwrap();
+    let output = towtank(&["sim", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("mine.toml:3:8"), "{}", stderr(&output));
+}
+
+#[test]
+fn help_shows_examples() {
+    for args in [&["--help"] as &[&str], &["sim", "--help"]] {
+        let output = towtank(args);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"));
+    }
+}
+
+/// Closing the pipe that we write to is the reader's right: neither a panic nor a failure.
+#[cfg(unix)]
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let program = env!("CARGO_BIN_EXE_towtank");
+    let loose = LOOSE.map(|word| format!("'{word}'")).join(" ");
+    let script = format!("set -o pipefail; {program} sim slow-consumer --json {loose} | head -c 1 >/dev/null");
+    let output = Command::new("bash").args(["-c", &script]).output().expect("bash runs");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+}

@@ -1,0 +1,69 @@
+//! Every file in `scenarios/` is a test of its own name: simulated on the machine it names, with all that it expects.
+//!
+//! A scenario that is meant for this computer is simulated on the reference, so that a test does not depend on who runs it. Without
+//! optimisation a dataset of more than 100 000 samples is cut short.
+
+use std::{fs, path::Path};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use towtank::{
+    loader::End,
+    model,
+    scenario::{self, MachineChoice, Overrides, REFERENCE},
+    trace::Recorder,
+};
+
+const LARGE: u64 = 100_000;
+const CUT_TO: u64 = 65_536;
+
+fn main() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut files: Vec<_> = fs::read_dir(&folder).expect("scenarios/").map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "toml"));
+    files.sort();
+    let trials = files.into_iter().map(|file| {
+        let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
+        Trial::test(name, move || holds(&file))
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+}
+
+fn holds(file: &Path) -> Result<(), Failed> {
+    let path = file.to_string_lossy();
+    let mut scenario = scenario::load(&path, &Overrides::default())?;
+    if cfg!(debug_assertions) && scenario.dataset.count().is_some_and(|n| n > LARGE) {
+        scenario = scenario::load(&path, &Overrides::set([format!("dataset.count={CUT_TO}")]))?;
+    }
+    let machine = match scenario.machine {
+        MachineChoice::This => model::load(REFERENCE)?,
+        MachineChoice::Named(_) => scenario.machine_model()?,
+    };
+    let samples = scenario.samples()?.ok_or("a folder cannot be simulated without its files")?;
+    let simulated = scenario.simulate(&machine, &samples, Recorder::new())?;
+
+    let mut wrong: Vec<String> = Vec::new();
+    if !scenario::NAMES.contains(&scenario.name.as_str()) {
+        wrong.push(format!("`{}` is not among the scenarios of the program", scenario.name));
+    }
+    if simulated.verdicts.is_empty() {
+        wrong.push("it expects nothing".to_owned());
+    }
+    wrong.extend(simulated.verdicts.iter().filter(|v| !v.held).map(|v| v.diagnostic().to_string()));
+    let books = &simulated.outcome;
+    if books.end != End::Finished || !books.accounts.balanced() || books.accounts.in_flight > 0 {
+        wrong.push(format!("it ended with {:?}: {}", books.end, books.accounts));
+    }
+    let (peak, budget) = (simulated.metrics.peak_bytes_in_flight, scenario.loader.budget.as_bytes());
+    if peak > budget {
+        wrong.push(format!("{peak} bytes were held, the budget is {budget}"));
+    }
+    let bound = simulated.metrics.bounds.samples_per_s().unwrap_or(f64::INFINITY);
+    if simulated.metrics.samples_per_s > bound * (1.0 + 1e-9) {
+        wrong.push(format!("{} samples/s, the laws allow {bound}", simulated.metrics.samples_per_s));
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let report = simulated.report(&scenario).terminal(towtank::report::Style::Plain);
+    Err(format!("{}\n\n{report}", wrong.join("\n\n")).into())
+}
