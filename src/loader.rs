@@ -39,6 +39,7 @@ use crate::{
 
 mod assembly;
 mod batch;
+mod builder;
 mod channel;
 mod control;
 mod error;
@@ -59,6 +60,7 @@ mod transfer;
 mod waiters;
 
 pub use batch::Batch;
+pub use builder::{Builder, FillWith, Images, Last, Loader, Map, Read, RunError, Running, StartError, Steps, launch};
 pub use channel::{Batches, Sender, channel};
 pub use error::Error;
 pub use image::DecodeImage;

@@ -3,10 +3,10 @@
 //! [`measure`] is what `towtank run`, `compare` and calibration have in common: the loader on threads of its own, the consumer on the
 //! caller's, and what the process used meanwhile.
 
-use std::{collections::VecDeque, sync::mpsc, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use crate::{
-    loader::{self, Batch, Fill, Resolved, stage},
+    loader::{self, Batch, Fill, Resolved, Running, stage},
     machine::{
         Clock, Encoded, Machine, Pixels,
         real::{self, RealMachine, usage},
@@ -81,38 +81,30 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
 ) -> Result<Run, MeasureError> {
     let rss = usage::PeakRss::mark();
     let cpu_ns = usage::process_cpu_ns();
-    let (give, get) = mpsc::channel();
-    let handle = real::launch(config, recorder, move |machine: RealMachine<Pixels>| async move {
-        let (sender, batches) = loader::channel(machine.clock());
-        // A consumer that is gone drops `batches`, and `run` ends at once.
-        drop(give.send((batches, machine.clock())));
-        let stages = stage::fetch(&resolved.settings);
-        let outcome = loader::run(machine.clone(), resolved, stages, fill, sender).await;
-        (outcome, machine.now())
-    })?;
+    let Running { mut batches, clock, machine } = loader::launch(config, resolved, stage::fetch, fill, recorder)?;
 
     let mut end = Ok(());
-    if let Ok((mut batches, clock)) = get.recv() {
-        work(&clock, consumer.start_up);
-        let mut held = VecDeque::new();
-        let mut taken = 0;
-        while consumer.leave_after.is_none_or(|most| taken < most) {
-            match batches.next() {
-                Some(Ok(batch)) => {
-                    look(&batch);
-                    held.push_back(batch);
-                    taken += 1;
-                    work(&clock, consumer.step);
-                    while held.len() >= consumer.hold.max(1) {
-                        held.pop_front();
-                    }
+    work(&clock, consumer.start_up);
+    let mut held = VecDeque::new();
+    let mut taken = 0;
+    while consumer.leave_after.is_none_or(|most| taken < most) {
+        match batches.next() {
+            Some(Ok(batch)) => {
+                look(&batch);
+                held.push_back(batch);
+                taken += 1;
+                work(&clock, consumer.step);
+                while held.len() >= consumer.hold.max(1) {
+                    held.pop_front();
                 }
-                Some(Err(error)) => end = Err(error),
-                None => break,
             }
+            Some(Err(error)) => end = Err(error),
+            None => break,
         }
     }
-    let done = handle.join()?;
+    drop(held);
+    drop(batches);
+    let done = machine.join()?;
     let (outcome, ended) = done.value;
     Ok(Run {
         recorder: done.recorder,

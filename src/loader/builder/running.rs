@@ -1,0 +1,152 @@
+//! A loader that runs on threads of its own.
+
+use std::{
+    pin::Pin,
+    sync::mpsc,
+    task::{Context, Poll},
+};
+
+use crate::{
+    loader::{self, Batch, Batches, Error, Fill, Outcome, Resolved, Settings, Stage, State},
+    machine::{
+        Machine, Pixels, Time,
+        real::{self, Handle, JoinError, LaunchError, RealMachine, WallClock},
+    },
+    trace::Recorder,
+};
+
+type Real = RealMachine<Pixels>;
+type HostBatch = <Real as Machine>::DeviceBatch;
+
+/// Both ends of a loader on the real machine.
+pub struct Running {
+    /// The consumer's end.
+    pub batches: Batches<HostBatch, u8>,
+    /// The machine's clock.
+    pub clock: WallClock,
+    /// The machine, which ends with the loader's books and when they were closed.
+    pub machine: Handle<(Outcome, Time)>,
+}
+
+/// Starts a loader on the real machine. `stages` makes the steps before the slot, on the scheduler's thread.
+///
+/// # Errors
+///
+/// When a thread cannot be started.
+///
+/// # Panics
+///
+/// When `stages` panics.
+pub fn launch<S, F>(
+    config: real::Config,
+    resolved: Resolved,
+    stages: impl FnOnce(&Settings) -> S + Send + 'static,
+    fill: F,
+    recorder: Recorder,
+) -> Result<Running, LaunchError>
+where
+    S: Stage<Real, ()> + 'static,
+    S::Out: Send + 'static,
+    F: Fill<Pixels, S::Out>,
+{
+    let (give, get) = mpsc::channel();
+    let machine = real::launch(config, recorder, move |machine: Real| async move {
+        let (sender, batches) = loader::channel(machine.clock());
+        let stages = stages(&resolved.settings);
+        // When nobody takes the consumer's end it is dropped here, and the loader ends at once.
+        drop(give.send((batches, machine.clock())));
+        let outcome = loader::run(machine.clone(), resolved, stages, fill, sender).await;
+        (outcome, machine.now())
+    })?;
+    match get.recv() {
+        Ok((batches, clock)) => Ok(Running { batches, clock, machine }),
+        Err(mpsc::RecvError) => panic!("the scheduler's thread ended before the loader began: {:?}", machine.join().err()),
+    }
+}
+
+/// What ends a [`Loader`] early.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The loader says why.
+    #[error(transparent)]
+    Loader(#[from] Error),
+    /// Its scheduler's thread is lost.
+    #[error(transparent)]
+    Machine(#[from] JoinError),
+}
+
+/// A running loader: batches, in order, from a blocking iterator, from [`recv`](Loader::recv), or as an async stream.
+///
+/// After the last batch, or after an error, there is nothing more. Dropping it stops everything and does not wait;
+/// [`close`](Loader::close) does, and returns the books.
+pub struct Loader {
+    batches: Option<Batches<HostBatch, u8>>,
+    machine: Option<Handle<(Outcome, Time)>>,
+    state: Option<State>,
+}
+
+impl Loader {
+    pub(super) fn new(running: Running) -> Loader {
+        Loader { batches: Some(running.batches), machine: Some(running.machine), state: None }
+    }
+
+    /// The next batch; `None` after the last one and after an error. Cancel safe: a batch is taken or not.
+    pub async fn recv(&mut self) -> Option<Result<Batch<HostBatch, u8>, RunError>> {
+        let answer = self.batches.as_mut()?.recv().await;
+        self.note(answer)
+    }
+
+    /// Where the run stands after the batch that was taken last; `None` before the first. Given to
+    /// [`Builder::resume`](super::Builder::resume), the next run goes on from there.
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// Stops it, waits until nothing of it is left, and returns its books.
+    ///
+    /// # Errors
+    ///
+    /// When its thread is lost.
+    pub fn close(mut self) -> Result<Outcome, JoinError> {
+        self.batches = None;
+        self.machine.take().map_or(Err(JoinError::Stopped), |machine| machine.join().map(|done| done.value.0))
+    }
+
+    fn note(&mut self, answer: Option<Result<Batch<HostBatch, u8>, Error>>) -> Option<Result<Batch<HostBatch, u8>, RunError>> {
+        Some(match answer? {
+            Ok(batch) => {
+                self.state = Some(batch.state().clone());
+                Ok(batch)
+            }
+            // The thread knows better than the loader why it is gone.
+            Err(Error::Lost) => Err(self
+                .machine
+                .take()
+                .and_then(|machine| machine.join().err())
+                .map_or(RunError::Loader(Error::Lost), RunError::Machine)),
+            Err(error) => Err(RunError::Loader(error)),
+        })
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Result<Batch<HostBatch, u8>, RunError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let answer = self.batches.as_mut()?.next();
+        self.note(answer)
+    }
+}
+
+impl futures_core::Stream for Loader {
+    type Item = Result<Batch<HostBatch, u8>, RunError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(batches) = self.batches.as_mut() else { return Poll::Ready(None) };
+        match batches.poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(self.note(answer)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
