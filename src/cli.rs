@@ -9,8 +9,11 @@
 use std::{io, process::ExitCode};
 
 mod args;
+mod compare;
 mod ending;
+mod images;
 mod output;
+mod run;
 mod sim;
 
 pub(crate) use args::{Args, Verb, parse};
@@ -20,6 +23,8 @@ pub(crate) use ending::Ending;
 pub(crate) fn run(args: &Args) -> ExitCode {
     let ending = match &args.verb {
         Verb::Sim(sim) => sim::run(sim),
+        Verb::Run(run) => run::run(run),
+        Verb::Compare(compare) => compare::run(compare),
     };
     match ending {
         Ok(()) => ExitCode::SUCCESS,

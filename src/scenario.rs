@@ -41,6 +41,7 @@ use crate::{
 mod deliveries;
 mod expect;
 mod load;
+mod measured;
 mod resolve;
 mod simulate;
 mod to_sim;
@@ -50,6 +51,7 @@ mod words;
 pub use deliveries::{Deliveries, Findings};
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use load::{NAMES, Overrides, load, parse};
+pub use measured::{Measured, MeasuringError};
 pub use simulate::{SimulateError, Simulated};
 pub use to_sim::Samples;
 pub use words::{Allowed, Codec, DatasetKind, ImageSize, OnErrors, Order, Resize, Tail};

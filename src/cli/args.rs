@@ -30,7 +30,29 @@ pub(crate) enum Verb {
     /// Simulate a scenario and report what it predicts
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
+    /// Run a scenario's loader on this computer and report what it does
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Predict, run, and report how far the prediction was off
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
 }
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  towtank run quickstart                             on images made once and kept in your cache folder
+  towtank run quickstart --data ~/photos             on your own, JPEG or PNG, searched recursively
+  towtank run quickstart --set loader.threads=1 --trace run.json
+
+The train step is emulated by its duration, `consumer.step`.";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  towtank compare quickstart
+  towtank compare quickstart --set loader.threads=1 --set \"consumer.step=20 ms\"
+  towtank compare quickstart --data ~/photos --json
+
+The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found.";
 
 const SIM_EXAMPLES: &str = "\
 Examples:
@@ -74,6 +96,28 @@ impl ScenarioArgs {
 pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
+}
+
+/// `towtank run`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
+
+    /// A folder of JPEG or PNG images, searched recursively, instead of the scenario's
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// `towtank compare`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    /// Measure this computer anew, also when an earlier calibration was kept
+    #[arg(long)]
+    pub(crate) recalibrate: bool,
 }
 
 /// Parses the command line; prints help, or what is wrong with it, and exits.

@@ -1,0 +1,91 @@
+//! Real images for a scenario: the user's, or made once and kept.
+
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use towtank::{
+    document::{Diagnostic, Trouble},
+    model,
+    scenario::{Dataset, Samples, Scenario},
+    source::Folder,
+    synth,
+};
+
+use super::{
+    Ending,
+    output::{Spinner, say},
+};
+
+/// A folder of images, and how large each of them is.
+pub(crate) struct Images {
+    pub(crate) folder: Arc<Folder>,
+    pub(crate) samples: Samples,
+}
+
+/// The images of `--data`, else those the scenario asks for.
+pub(crate) fn images(scenario: &Scenario, data: Option<&Path>) -> Result<Images, Ending> {
+    let path = match (data, &scenario.dataset) {
+        (Some(data), _) => data.to_owned(),
+        (None, Dataset::Folder(path)) => path.clone(),
+        (None, Dataset::Synthetic { count, seed }) => synthetic(*count, *seed)?,
+        (None, Dataset::Drawn(model)) => {
+            let what = format!("the dataset of `{}`, \"{}\", exists only as a model", scenario.name, model.title);
+            let hint = "name a folder of images with `--data DIR`, or set `dataset.kind=synthetic`";
+            return Err(wrong(Diagnostic::new(what).at(scenario.places.of("dataset.kind")).hint(hint)));
+        }
+    };
+    let _spinner = Spinner::start(format!("looking at the images in `{}`", path.display()));
+    let folder = Folder::images(&path).map_err(|error| {
+        let place = if data.is_some() { None } else { scenario.places.of("dataset.path") };
+        wrong(Diagnostic::new(error.to_string()).at(place).hint(error.hint()))
+    })?;
+    let samples = Samples::of_source(&folder);
+    Ok(Images { folder: Arc::new(folder), samples })
+}
+
+fn wrong(diagnostic: Diagnostic) -> Ending {
+    Ending::Input(Trouble::from(diagnostic))
+}
+
+/// The folder in which this program keeps what it can make again.
+pub(crate) fn cache_folder() -> Result<PathBuf, Ending> {
+    model::cache_file().and_then(|file| file.parent().map(Path::to_owned)).ok_or_else(|| {
+        let hint = "set HOME or XDG_CACHE_HOME, or name a folder of images with `--data DIR`";
+        wrong(Diagnostic::new("this user has no cache folder to keep images in").hint(hint))
+    })
+}
+
+/// The folder of synthetic images, made if it is not there.
+fn synthetic(count: u64, seed: u64) -> Result<PathBuf, Ending> {
+    let folder = cache_folder()?.join(format!("images-{}-{seed}-{count}", synth::VERSION));
+    write(&folder, count, seed)?;
+    Ok(folder)
+}
+
+/// Writes synthetic images, those that are missing, with a progress bar on a terminal.
+pub(crate) fn write(folder: &Path, count: u64, seed: u64) -> Result<synth::Summary, Ending> {
+    let bar = bar(count, "making images");
+    let summary = synth::write_folder(folder, count, seed, |done| bar.set_position(done));
+    bar.finish_and_clear();
+    let summary = summary.map_err(|error| {
+        let hint = "choose a folder that can be written, or set XDG_CACHE_HOME to one";
+        wrong(Diagnostic::new(format!("cannot write images to `{}`: {error}", folder.display())).hint(hint))
+    })?;
+    if summary.made > 0 {
+        say(&format!("{} images made in `{}`", summary.made, folder.display()));
+    }
+    Ok(summary)
+}
+
+/// A progress bar; hidden unless standard error is a terminal.
+pub(crate) fn bar(steps: u64, doing: &'static str) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(steps) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}");
+    bar.set_style(style.expect("the template is sound"));
+    bar.set_message(doing);
+    bar
+}
