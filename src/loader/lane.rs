@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, FailureKind},
+    fault,
     machine::{Machine, Op, Time, Unit},
     trace::StageId,
 };
@@ -80,7 +81,7 @@ where
         let (place, fill) = (parcel.place(), self.fill.clone());
         // The parcel outlives a panic of the user's code, and is found again should the job never run.
         let job = move || {
-            let result = catch_unwind(AssertUnwindSafe(|| fill.fill(item, input, parcel.cells())));
+            let result = catch_unwind(AssertUnwindSafe(|| fault::strike().and_then(|()| fill.fill(item, input, parcel.cells()))));
             (parcel, result.unwrap_or_else(|panic| Err(Failure::panicked(&*panic))))
         };
         let op = Op { stage: StageId::DECODE, rank: control.rank, attempt: 0, item };
