@@ -142,9 +142,14 @@ impl<U> Assembly<U> {
         self.items.len()
     }
 
-    /// Place of the unfinished batch's oldest slot.
-    pub(super) fn oldest_slot(&self) -> Option<usize> {
-        self.slots.first().map(Slot::index)
+    /// Whether the unfinished batch has the slot at `place`.
+    pub(super) fn has_slot(&self, place: usize) -> bool {
+        self.slots.iter().any(|slot| slot.index() == place)
+    }
+
+    /// Whether the unfinished batch has slots.
+    pub(super) fn has_slots(&self) -> bool {
+        !self.slots.is_empty()
     }
 
     /// Takes the next entry in sequence order.

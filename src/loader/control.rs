@@ -86,8 +86,8 @@ struct Core<U> {
 
     /// The outgoing side.
     outgoing: Option<Waker>,
-    /// The outgoing side wants to know when the ring is stuck.
-    watched: bool,
+    /// The consumer waits for a batch while it holds others, and nothing else is on its way to it.
+    consumer_waits: bool,
 }
 
 impl<M: Machine> Control<M> {
@@ -109,7 +109,7 @@ impl<M: Machine> Control<M> {
             unnumbered: VecDeque::new(),
             unnumbered_sum: 0,
             outgoing: None,
-            watched: false,
+            consumer_waits: false,
         };
         let (rank, found, retries) = (settings.rank, Found::new(), Cell::new(0));
         Control { machine, rank, found, ledger, retries, core: RefCell::new(core) }
@@ -220,12 +220,13 @@ impl<M: Machine> Control<M> {
         self.core.borrow_mut().wake_outgoing();
     }
 
-    /// Whether nothing can go on in the ring until the consumer gives slots back. While `watched`, the outgoing side is woken when it
-    /// comes to that.
-    pub(super) fn watch(&self, watched: bool) -> bool {
+    /// Says whether the consumer waits while it holds batches. While it does, the ring passes over slots that are away, and when nothing
+    /// can go on in it until the consumer gives slots back, the outgoing side is woken. Returns whether it has come to that.
+    pub(super) fn consumer_waits(&self, waits: bool) -> bool {
         let core = &mut *self.core.borrow_mut();
-        core.watched = watched;
-        watched && core.is_stuck()
+        core.consumer_waits = waits;
+        core.wake();
+        core.is_stuck()
     }
 
     /// Nothing more is launched or decided.
@@ -339,8 +340,10 @@ impl<U> Core<U> {
             self.launching.wake_all();
         }
         if self.waits_for_itself() {
-            self.assembly.flush();
-            self.flushes += 1;
+            self.flush();
+        }
+        if self.is_stuck() && !self.ring.pass_over() && self.assembly.has_slots() {
+            self.flush();
         }
         if !self.launching.is_empty() && self.can_launch() {
             self.launching.wake_first();
@@ -350,9 +353,14 @@ impl<U> Core<U> {
         {
             self.claiming.wake_first();
         }
-        if !self.assembly.outputs.is_empty() || self.watched && self.is_stuck() {
+        if !self.assembly.outputs.is_empty() || self.is_stuck() {
             self.wake_outgoing();
         }
+    }
+
+    fn flush(&mut self) {
+        self.assembly.flush();
+        self.flushes += 1;
     }
 
     fn wake_outgoing(&mut self) {
@@ -391,19 +399,23 @@ impl<U> Core<U> {
     /// Whether the next number waits for a slot of the unfinished batch, and that batch for the next number.
     fn waits_for_itself(&self) -> bool {
         let wanted = !self.claiming.is_empty() || !self.launching.is_empty() && self.unnumbered_sum == 0;
-        wanted && !self.assembly.is_over() && self.ring.is_drained() && self.assembly.oldest_slot() == Some(self.ring.turn())
+        wanted
+            && !self.assembly.is_over()
+            && self.ring.is_drained()
+            && !self.ring.can_claim()
+            && self.assembly.has_slot(self.ring.turn())
     }
 
-    /// Whether every lane waits, and for slots that neither the ring nor the assembly can give.
+    /// Whether the consumer waits while it holds batches, and every lane waits for a slot that is away.
     fn is_stuck(&self) -> bool {
-        let waiting = self.launching.len() + self.claiming.len();
-        let can_go_on = self.can_launch() || self.claiming.first().is_some_and(|(_, epoch)| self.can_claim(epoch));
-        waiting > 0
-            && !can_go_on
-            && !self.assembly.is_over()
-            && self.assembly.outputs.is_empty()
-            && self.ring.is_drained()
-            && self.ledger.blocked().is_some_and(|blocked| self.ledger.unresolved() == blocked + self.claiming.len())
+        if !self.consumer_waits || self.assembly.is_over() || !self.assembly.outputs.is_empty() || !self.ring.is_drained() {
+            return false;
+        }
+        let waiting = !self.launching.is_empty() || !self.claiming.is_empty();
+        let launches = !self.launching.is_empty() && self.can_launch();
+        let claims = self.claiming.first().is_some_and(|(_, epoch)| self.can_claim(epoch));
+        let all_wait = self.ledger.blocked().is_some_and(|blocked| self.ledger.unresolved() == blocked + self.claiming.len());
+        waiting && !launches && !claims && all_wait
     }
 }
 

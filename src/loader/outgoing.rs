@@ -14,8 +14,8 @@
 //! error instead. It is certain when the consumer waits, nothing is ready, and
 //!
 //! - the next batch waits for a permit, and all permits are with batches that the consumer holds; or
-//! - the ring is stuck: every lane waits for a slot, all that was drawn is drained, nothing is being copied. The slot they wait for is then
-//!   one that was lent.
+//! - no batch is on its way and the ring is stuck: every lane waits for a slot, all that was drawn is drained, and no slot is at home,
+//!   since all are in batches that the consumer holds.
 //!
 //! Both are looked at under what the consumer did last, so a batch dropped before it asked counts as dropped.
 
@@ -160,15 +160,12 @@ impl<M: Machine> Outgoing<M> {
         self.accept(cx.waker());
         self.dispatch();
         self.deliver();
-        if let Some((batches, oldest)) = status.waits_holding
-            && self.sent.is_empty()
-            && self.terminal.is_none()
-            && self.waits_for_consumer()
+        let waits = status.waits_holding.filter(|_| self.sent.is_empty() && self.terminal.is_none());
+        if self.waits_for_consumer(waits.is_some())
+            && let Some((batches, oldest)) = waits
         {
             self.terminal = Some(Err(Error::Held { batches, oldest }));
             self.abandon();
-        } else {
-            self.control.watch(status.waits_holding.is_some());
         }
         if self.departures.is_empty()
             && !self.told
@@ -410,13 +407,14 @@ impl<M: Machine> Outgoing<M> {
         }
     }
 
-    /// Whether only the consumer can make anything happen, by giving memory back.
-    fn waits_for_consumer(&self) -> bool {
-        match self.departures.front() {
-            Some(front) if front.has_work() => !front.permit && self.permits == 0,
-            Some(front) if front.copying > 0 => false,
-            _ => self.control.watch(true),
-        }
+    /// Whether only the consumer can make anything happen, by giving memory back. `waits` says whether it waits while it holds some.
+    fn waits_for_consumer(&mut self, waits: bool) -> bool {
+        let on_its_way = match self.departures.front() {
+            Some(front) if front.has_work() && !front.permit && self.permits == 0 => return waits,
+            Some(front) => front.has_work() || front.copying > 0,
+            None => false,
+        };
+        self.control.consumer_waits(waits && !on_its_way)
     }
 
     /// Gives up everything that has not been made ready.

@@ -2,8 +2,8 @@
 //!
 //! # Sequence numbers and slots
 //!
-//! Every sample that gets a slot gets a **sequence number**, and number `s` lives in slot `s mod R`. Numbers are drawn in order, and
-//! the next number can be drawn only when its slot is at home:
+//! Every sample that gets a slot gets a **sequence number**, and number `s` lives in slot `s mod R`, so that the samples of a batch are
+//! neighbours. Numbers are drawn in order, and the next number can be drawn only when its slot is at home:
 //!
 //! ```text
 //!        base                       tail = next number to draw
@@ -31,10 +31,16 @@
 //!
 //! # Why it does not stop
 //!
-//! The next number waits for the slot of number `tail − R`. That one is undrained, then its sample resolves some day; or in a batch
-//! on its way, which the consumer gives back; or in the batch under assembly. The last is the one case where the ring waits for
-//! itself: holes have used up numbers, and the unfinished batch needs more of them. Then what there is of the batch is **flushed**: moved
-//! to the device in part, so that its slots come home. With that a ring of one batch is enough.
+//! The next number waits for the slot of number `tail − R`. That one is undrained, then its sample resolves some day; or in a batch on
+//! its way to the consumer; or in a batch that the consumer holds; or in the batch under assembly.
+//!
+//! In the last case the ring waits for itself: holes have used up numbers, and the unfinished batch needs more of them. Then what there is of
+//! the batch is **flushed**: moved to the device in part, so that its slots come home. With that a ring of one batch is enough.
+//!
+//! A batch that the consumer holds in its slots comes back when the consumer likes, usually long before the ring comes round. Where
+//! the consumer keeps it and waits for more, the ring **passes over** the slots that are away, and number `s` lives in the next slot
+//! at home instead. What a batch holds does not change by that, only where it lies. Only when no slot is left does the consumer wait for
+//! itself.
 
 use std::collections::VecDeque;
 
@@ -91,6 +97,16 @@ impl<U> Ring<U> {
     /// Place of the slot that the next number waits for.
     pub(super) fn turn(&self) -> usize {
         self.turn
+    }
+
+    /// Lets the next number live in the next slot that is at home; returns whether there is one.
+    pub(super) fn pass_over(&mut self) -> bool {
+        let (before, after) = self.slots.split_at(self.turn);
+        let ahead = after.iter().chain(before).position(Option::is_some);
+        if let Some(steps) = ahead {
+            self.turn = (self.turn + steps) % self.slots.len();
+        }
+        ahead.is_some()
     }
 
     /// Draws the next number with its slot.
@@ -174,5 +190,19 @@ mod tests {
         assert!(!ring.can_claim(), "number 4 lives in slot 1");
         ring.come_home(slot);
         assert!(ring.can_claim());
+    }
+
+    #[test]
+    fn a_slot_that_is_kept_away_is_passed_over() {
+        let mut ring = Ring::new(slab::<u8>(4, 1).expect("four bytes"));
+        let mut slots: Vec<_> = std::iter::from_fn(|| ring.claim()).map(|(_, slot)| slot).collect();
+        assert!(!ring.pass_over(), "none is at home");
+        ring.come_home(slots.remove(2));
+        assert!(!ring.can_claim() && ring.pass_over());
+        let (number, slot) = ring.claim().expect("the slot at home");
+        assert_eq!((number, slot.index(), ring.turn()), (4, 2, 3));
+        ring.come_home(slots.remove(0));
+        assert!(ring.pass_over());
+        assert_eq!(ring.turn(), 0);
     }
 }

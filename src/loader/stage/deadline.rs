@@ -1,6 +1,6 @@
 //! No longer than so long.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use super::{Context, Stage};
 use crate::{
@@ -41,14 +41,17 @@ impl<M: Machine, In, S: Stage<M, In>> Stage<M, In> for Deadline<S> {
     async fn run(&self, cx: &Context<'_, M>, input: In) -> Result<S::Out, Failure> {
         let Some(within) = self.within else { return self.stage.run(cx, input).await };
         let before = cx.jobs.get();
-        tokio::select! {
+        let (mut run, mut late) = (pin!(self.stage.run(cx, input)), pin!(cx.machine.sleep(within)));
+        // Whether a job is submitted must be known before the stage is dropped.
+        let job = tokio::select! {
             biased;
-            result = self.stage.run(cx, input) => result,
-            () = cx.machine.sleep(within) => Err(if cx.jobs.get() > before {
-                Failure::new(FailureKind::Lost, format!("a CPU job did not end within {within:?}"))
-            } else {
-                Failure::new(FailureKind::Deadline, format!("not done within {within:?}"))
-            }),
-        }
+            result = &mut run => return result,
+            () = &mut late => cx.jobs.get() > before,
+        };
+        Err(if job {
+            Failure::new(FailureKind::Lost, format!("a CPU job did not end within {within:?}"))
+        } else {
+            Failure::new(FailureKind::Deadline, format!("not done within {within:?}"))
+        })
     }
 }

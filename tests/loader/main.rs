@@ -1,0 +1,11 @@
+//! The loader against an independent oracle, on tokio's paused clock and on the simulator.
+#![expect(unreachable_pub, reason = "one test binary in several files")]
+
+mod content;
+mod errors;
+mod held;
+mod paused;
+mod resume;
+mod scenario;
+mod stop;
+mod world;
