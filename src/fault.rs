@@ -142,7 +142,7 @@ pub struct Faults {
     pub slow_jobs: Hits,
     /// How many times as long a slow leaf takes.
     pub slow_times: u32,
-    /// Copies, by the first sample of their batch, on which the device fails.
+    /// Copies, by the index of their batch in the run, on which the device fails.
     pub failed_copies: Hits,
 }
 

@@ -139,7 +139,9 @@ where
     let Closed { mut accounts, slots_home, unreported, flushes } = control.close();
     accounts.in_flight += in_flight;
     debug_assert!(accounts.balanced(), "{accounts}");
-    debug_assert_eq!(slots_home + slots_lent + slots_given_up, ring, "every slot is somewhere");
+    // What is not at home and not with the consumer went with a copy, or is with a stuck job that the machine no longer waits for.
+    debug_assert!(slots_home + slots_lent + slots_given_up <= ring, "a slot is in one place");
+    let slots_given_up = ring - slots_home - slots_lent;
     let balance = control.ledger.balance();
     let outcome = Outcome {
         accounts,

@@ -99,7 +99,7 @@ pub struct Op {
     pub rank: u16,
     /// 0 for the first try, 1 for the first retry, and so on.
     pub attempt: u16,
-    /// The sample; for a copy, the first sample of the batch.
+    /// The sample; for a copy, the batch: its index in the run stands for position and sample.
     pub item: Item,
 }
 

@@ -19,7 +19,7 @@ use std::{
     fmt,
     future::poll_fn,
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     task::{Context, Poll, Waker},
 };
 
@@ -28,7 +28,10 @@ use super::{
     error::Error,
     outcome::{Outcome, Skipped},
 };
-use crate::machine::{Clock, Item, Time};
+use crate::{
+    machine::{Clock, Item, Time},
+    sync::{Condvar, Mutex, MutexGuard, lock},
+};
 
 /// A channel between a loader and its consumer, whose stamps are read off `clock`.
 ///
@@ -103,7 +106,7 @@ impl<D, U> Clone for Home<D, U> {
 
 impl<D, U> Home<D, U> {
     fn lock(&self) -> MutexGuard<'_, Inner<D, U>> {
-        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.inner)
     }
 
     fn now(&self) -> Time {

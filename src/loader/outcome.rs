@@ -100,7 +100,7 @@ pub struct Slots {
     pub home: usize,
     /// In batches that the consumer still holds.
     pub lent: usize,
-    /// Gone with a copy that was given up.
+    /// Gone with a copy that failed or was given up, or with a job that is stuck.
     pub given_up: usize,
 }
 

@@ -1,8 +1,11 @@
 //! A slot on its way through code that may fail, panic or be dropped.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use crate::machine::Slot;
+use crate::{
+    machine::Slot,
+    sync::{Mutex, lock},
+};
 
 /// Where slots end up whose holder was dropped: jobs that were taken out of a queue, jobs whose answer nobody waited for, tickets of
 /// lanes that were stopped.
@@ -16,14 +19,14 @@ impl<U> Found<U> {
 
     /// The slot at `place`, if it was found.
     pub(super) fn take(&self, place: usize) -> Option<Slot<U>> {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.0);
         let at = slots.iter().position(|slot| slot.index() == place)?;
         Some(slots.swap_remove(at))
     }
 
     /// All slots found.
     pub(super) fn take_all(&self) -> Vec<Slot<U>> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
@@ -58,7 +61,7 @@ impl<U> Parcel<U> {
 impl<U> Drop for Parcel<U> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.found.0.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+            lock(&self.found.0).push(slot);
         }
     }
 }

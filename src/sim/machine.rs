@@ -92,6 +92,12 @@ pub struct SimBatch<U> {
     _charge: Charge,
 }
 
+impl<U> AsRef<[U]> for SimBatch<U> {
+    fn as_ref(&self) -> &[U] {
+        &self.cells
+    }
+}
+
 impl<U> SimBatch<U> {
     /// The cells of all samples, one after the other, those never written included.
     pub fn cells(&self) -> &[U] {

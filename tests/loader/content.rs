@@ -17,7 +17,7 @@ pub fn machine(seed: u64) -> paused::Config {
         cores: 3,
         engines: 1 + seed as usize % 3,
         copy_ms: seed % 4,
-        lends_slots: seed % 2 == 0,
+        lends_slots: seed.is_multiple_of(2),
         failing_copy: None,
         memory_samples: usize::MAX,
     }

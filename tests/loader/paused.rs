@@ -69,7 +69,6 @@ impl<P> Clone for Paused<P> {
 pub struct Run<T> {
     pub value: T,
     pub end: Time,
-    pub recorder: Recorder,
     /// Tasks and leaves left.
     pub left: (usize, usize),
 }
@@ -99,7 +98,7 @@ pub fn run<P: Payload, T, F: Future<Output = T>>(config: Config, root: impl FnOn
             let last = events.events().iter().rev().take(20).map(|event| format!("\n{event:?}")).collect::<String>();
             panic!("nothing can happen any more, and the loader has not ended; last, newest first: {last}");
         };
-        Run { value, end: inner.clock.now(), left: (inner.tasks.get(), inner.leaves.get()), recorder: inner.recorder.take() }
+        Run { value, end: inner.clock.now(), left: (inner.tasks.get(), inner.leaves.get()) }
     }))
 }
 

@@ -13,7 +13,7 @@ use towtank::{
 };
 
 /// Bytes of a slot in these tests.
-pub const SLOT_BYTES: usize = 24;
+pub const SLOT_BYTES: usize = 20;
 
 /// What a sample costs and whether it fails.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl<P: TestPayload> Fill<P, Read> for Decode {
     fn fill(&self, item: Item, read: Read, out: &mut [P::Unit]) -> Result<(), Failure> {
         if self.0.bad_decode(item) {
             // Not `panic!`, which would print.
-            if item.sample % 3 == 0 {
+            if item.sample.is_multiple_of(3) {
                 std::panic::resume_unwind(Box::new("undecodable"));
             }
             return Err(Failure::new(FailureKind::Corrupt, "undecodable"));
