@@ -15,6 +15,7 @@ mod images;
 mod output;
 mod run;
 mod sim;
+mod synth;
 
 pub(crate) use args::{Args, Verb, parse};
 pub(crate) use ending::Ending;
@@ -25,13 +26,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Sim(sim) => sim::run(sim),
         Verb::Run(run) => run::run(run),
         Verb::Compare(compare) => compare::run(compare),
+        Verb::Synth(synth) => synth::run(synth),
     };
     match ending {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough: `towtank sim quickstart | head -1` is no failure.
         Err(Ending::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(ending) => {
-            eprintln!("{ending}");
+            output::say(&ending.to_string());
             ending.code()
         }
     }

@@ -125,8 +125,26 @@ fn a_folder_is_simulated_by_the_sizes_of_its_files() {
 }
 
 #[test]
+fn synthetic_images_are_made_once_and_can_be_simulated_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = folder.path().join("images");
+    let synth = || towtank(&["synth", images.to_str().unwrap(), "--count", "12", "--seed", "3", "--json"]);
+    let first = report(&synth());
+    assert_eq!((&first["count"], &first["made"]), (&Value::from(12), &Value::from(12)));
+    assert_eq!(report(&synth())["made"], 0);
+    let read = ["--data", images.to_str().unwrap(), "--json", "--set", "loader.epochs=1", "--set", "loader.batch=5"];
+    let output = towtank(&[&["sim", "quickstart", "--set", "machine=reference-2core"], &read[..]].concat());
+    assert_eq!(report(&output)["simulated"]["delivered"], 12, "{}", stderr(&output));
+    let output = towtank(&[&["run", "quickstart"], &read[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let measured = report(&output)["measured"].clone();
+    assert_eq!((&measured["delivered"], &measured["batches"]), (&Value::from(12), &Value::from(3)));
+    assert!(measured["peak_rss_bytes"].as_u64().unwrap() > 0 && measured["trace_hash"].is_null(), "{measured}");
+}
+
+#[test]
 fn help_shows_examples() {
-    for args in [&["--help"] as &[&str], &["sim", "--help"]] {
+    for args in [&["--help"] as &[&str], &["sim", "--help"], &["synth", "--help"]] {
         let output = towtank(args);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use towtank::scenario::Overrides;
+use towtank::{scenario::Overrides, units::Count};
 
 /// Tests, predicts and measures data loaders for machine learning: one loader, on a simulated machine and on this one.
 #[derive(Debug, Parser)]
@@ -36,6 +36,9 @@ pub(crate) enum Verb {
     /// Predict, run, and report how far the prediction was off
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
+    /// Make a folder of photo-like JPEGs
+    #[command(after_help = SYNTH_EXAMPLES)]
+    Synth(SynthArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -53,6 +56,12 @@ Examples:
   towtank compare quickstart --data ~/photos --json
 
 The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found.";
+
+const SYNTH_EXAMPLES: &str = "\
+Examples:
+  towtank synth                                      400 images in the cache folder, where `quickstart` finds them
+  towtank synth images --count 5_000 --seed 7        others, in a folder of your own
+  towtank run quickstart --data images               and the loader on them";
 
 const SIM_EXAMPLES: &str = "\
 Examples:
@@ -96,6 +105,30 @@ impl ScenarioArgs {
 pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
+
+    /// Take the sizes of the images in this folder, searched recursively, instead of the scenario's dataset
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// `towtank synth`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct SynthArgs {
+    /// Where to make them; in the user's cache folder when left out
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+
+    /// How many
+    #[arg(long, value_name = "N", default_value = "400")]
+    pub(crate) count: Count,
+
+    /// Seed of their content: the same seed makes the same images, bit for bit
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Print what was made as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `towtank run`

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, process::ExitCode};
 
-use towtank::document::Trouble;
+use towtank::document::{Diagnostic, Trouble};
 
 /// Why a verb ended early, or what it found.
 #[derive(Debug)]
@@ -30,6 +30,12 @@ impl Ending {
 impl From<Trouble> for Ending {
     fn from(trouble: Trouble) -> Ending {
         Ending::Input(trouble)
+    }
+}
+
+impl From<Diagnostic> for Ending {
+    fn from(diagnostic: Diagnostic) -> Ending {
+        Ending::Input(diagnostic.into())
     }
 }
 

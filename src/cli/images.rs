@@ -61,9 +61,14 @@ pub(crate) fn cache_folder() -> Result<PathBuf, Ending> {
 
 /// The folder of synthetic images, made if it is not there.
 fn synthetic(count: u64, seed: u64) -> Result<PathBuf, Ending> {
-    let folder = cache_folder()?.join(format!("images-{}-{seed}-{count}", synth::VERSION));
+    let folder = synthetic_folder(count, seed)?;
     write(&folder, count, seed)?;
     Ok(folder)
+}
+
+/// Where synthetic images are kept.
+pub(crate) fn synthetic_folder(count: u64, seed: u64) -> Result<PathBuf, Ending> {
+    Ok(cache_folder()?.join(format!("images-{}-{seed}-{count}", synth::VERSION)))
 }
 
 /// Writes synthetic images, those that are missing, with a progress bar on a terminal.

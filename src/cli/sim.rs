@@ -3,16 +3,15 @@
 use std::path::Path;
 
 use towtank::{
-    document::Diagnostic,
     model,
-    scenario::{self, Dataset, MachineChoice, REFERENCE, Samples, Scenario, SimulateError},
-    source::Folder,
+    scenario::{self, MachineChoice, REFERENCE, Samples, Scenario, SimulateError},
     units::Count,
 };
 
 use super::{
     Ending,
     args::SimArgs,
+    images::images,
     output::{Spinner, TraceFile, say, tell},
 };
 
@@ -21,11 +20,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
     let machine = scenario.machine_model()?;
     note_the_reference(&scenario);
-    let samples = match (scenario.samples()?, &scenario.dataset) {
-        (Some(samples), _) => samples,
-        (None, Dataset::Folder(path)) => look_into(path, &scenario)?,
-        (None, _) => unreachable!("only a folder's samples are not known"),
-    };
+    let samples = samples(args.data.as_deref(), &scenario)?;
     let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
     let spinner = Spinner::start(format!("simulating {} samples", Count(samples.count() * u64::from(scenario.loader.epochs))));
     let simulated = scenario.simulate(&machine, &samples, recorder);
@@ -42,14 +37,12 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     }
 }
 
-/// Sizes of the images in a folder.
-fn look_into(path: &Path, scenario: &Scenario) -> Result<Samples, Ending> {
-    let _spinner = Spinner::start(format!("looking at the images in `{}`", path.display()));
-    let folder = Folder::images(path).map_err(|e| {
-        let wrong = Diagnostic::new(e.to_string()).at(scenario.places.of("dataset.path")).hint(e.hint());
-        Ending::Input(wrong.into())
-    })?;
-    Ok(Samples::of_source(&folder))
+/// The samples: those of a folder's images, or as the scenario knows them.
+fn samples(data: Option<&Path>, scenario: &Scenario) -> Result<Samples, Ending> {
+    match (data, scenario.samples()?) {
+        (None, Some(samples)) => Ok(samples),
+        _ => Ok(images(scenario, data)?.samples),
+    }
 }
 
 /// Says that the machine is not this one.
