@@ -169,6 +169,15 @@ mod tests {
         assert_ne!(bytes, jpeg(&Spec { seed: 4, ..spec }));
     }
 
+    /// These bytes are part of what a seed means, on every computer. Where they must change, [`VERSION`] does.
+    #[test]
+    fn the_bytes_are_those_of_this_version() {
+        let hash =
+            |bytes: &[u8]| bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let hashes: Vec<String> = (0..3).map(|index| format!("{:016x}", hash(&jpeg(&Spec::plan(1, index))))).collect();
+        assert_eq!((VERSION, hashes.join(" ").as_str()), (1, "0fa406e917a9c8d8 e615b07ea3b151d4 641f9ea89f3857d5"));
+    }
+
     #[test]
     fn an_image_is_what_its_plan_says_and_decodes() {
         let decoder = Decoder::new(Choice::Rust, Target::square(64)).unwrap();

@@ -7,6 +7,7 @@
 //! A *warning* of the library, such as data that end early, is an error here: it means that pixels were made up.
 
 use std::{
+    error::Error,
     ffi::{CStr, c_char, c_int, c_uchar, c_ulong, c_void},
     ptr::NonNull,
     sync::OnceLock,
@@ -82,14 +83,14 @@ impl Functions {
             // their own; a name from the user's environment is the user's own choice, as `LD_PRELOAD` is.
             match unsafe { Library::new(*name) } {
                 Ok(library) => return Functions::bind(library, name),
-                Err(error) => causes.push(error.to_string()),
+                Err(error) => causes.push(cause(&error)),
             }
         }
         Err(causes.first().cloned().unwrap_or_default())
     }
 
     fn bind(library: Library, name: &str) -> Result<Functions, String> {
-        let missing = |error: libloading::Error| format!("{name}: {error}");
+        let missing = |error: libloading::Error| format!("{name}: {}", cause(&error));
         // SAFETY: each type repeats the declaration in turbojpeg.h, which is the same in versions 1.4 to 3.
         unsafe {
             let generation = if library.get::<InitDecompress>(b"tj3Init\0").is_ok() {
@@ -111,6 +112,11 @@ impl Functions {
             })
         }
     }
+}
+
+/// The system's own words, which the library keeps as the source of its error.
+fn cause(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn functions() -> Result<&'static Functions, &'static str> {

@@ -54,7 +54,7 @@ impl Axis {
             let end = ((centre + support + 0.5) as u32).clamp(first + 1, length);
             (centre, first, end)
         };
-        let taps = (0..count).map(&bounds).map(|(_, first, end)| end - first).max().unwrap_or(1);
+        let taps = (0..count).map(bounds).map(|(_, first, end)| end - first).max().unwrap_or(1);
         self.key = key;
         self.taps = taps as usize;
         self.starts.clear();
