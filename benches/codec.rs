@@ -36,16 +36,17 @@ fn main() {
     );
 
     let target = Target::square(224);
-    let mut out = vec![0; target.bytes()];
+    let out = std::cell::RefCell::new(vec![0; target.bytes()]);
     let decoders: Vec<Decoder> =
         [Choice::Rust, Choice::Turbo].into_iter().filter_map(|choice| Decoder::new(choice, target).ok()).collect();
     type Route<'a> = (String, Box<dyn FnMut(&[u8]) + 'a>);
     let mut routes: Vec<Route<'_>> = Vec::new();
     for decoder in &decoders {
-        let decode = move |jpeg: &[u8]| drop(black_box(decoder.decode_only(jpeg).expect("synthetic images are whole")));
+        let decode = move |jpeg: &[u8]| {
+            black_box(decoder.decode_only(jpeg).expect("synthetic images are whole"));
+        };
         routes.push((format!("{}: decode", decoder.description()), Box::new(decode)));
     }
-    let out = std::cell::RefCell::new(&mut out);
     for decoder in &decoders {
         let out = &out;
         let resize = move |jpeg: &[u8]| {
@@ -54,7 +55,12 @@ fn main() {
         };
         routes.push((format!("{}: decode + resize", decoder.description()), Box::new(resize)));
     }
-    routes.push(("headers only".to_owned(), Box::new(|jpeg| drop(black_box(probe(jpeg).expect("synthetic images are whole"))))));
+    routes.push((
+        "headers only".to_owned(),
+        Box::new(|jpeg| {
+            black_box(probe(jpeg).expect("synthetic images are whole"));
+        }),
+    ));
 
     let mut rates = vec![Vec::new(); routes.len()];
     for _ in 0..rounds {

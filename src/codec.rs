@@ -136,7 +136,7 @@ pub enum Fit {
     /// The shorter side is scaled to `shorter`, the longer with it, and the middle is cut out, as `Resize(shorter)` and
     /// `CenterCrop((h, w))` do together. Only what is cut out is computed.
     CenterCrop {
-        /// Length of the shorter side before the cut [px]; at least the target's longer side.
+        /// Length of the shorter side before the cut \[px\]; at least the target's longer side.
         shorter: u32,
     },
 }
@@ -144,9 +144,9 @@ pub enum Fit {
 /// The size that every image is brought to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Width [px].
+    /// Width \[px\].
     pub width: u32,
-    /// Height [px].
+    /// Height \[px\].
     pub height: u32,
     /// How other shapes are brought to it.
     pub fit: Fit,
@@ -158,7 +158,7 @@ impl Target {
         Target { width: side, height: side, fit: Fit::Squash }
     }
 
-    /// Bytes of one image: `[height, width, 3]` u8 [B].
+    /// Bytes of one image: `[height, width, 3]` u8 \[B\].
     pub fn bytes(&self) -> usize {
         self.width as usize * self.height as usize * 3
     }
@@ -185,9 +185,9 @@ impl Target {
 /// What an image may take at most. Both are looked at before any memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Pixels of the full-size image [px]. The default, 178 956 970, is Pillow's.
+    /// Pixels of the full-size image \[px\]. The default, 178 956 970, is Pillow's.
     pub pixels_max: u64,
-    /// Bytes of the full-size image and of what decoding it needs beside it [B]. The default is 1 GiB.
+    /// Bytes of the full-size image and of what decoding it needs beside it \[B\]. The default is 1 GiB.
     pub bytes_max: u64,
 }
 
@@ -198,7 +198,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes that decoding an image of `header` takes at most, frame included [B].
+    /// Bytes that decoding an image of `header` takes at most, frame included \[B\].
     pub fn bytes_of(header: &Header) -> u64 {
         let per_pixel = match header.format {
             Format::Png => png::bytes_per_pixel(header),
@@ -235,7 +235,7 @@ pub struct Info {
     pub header: Header,
     /// The decoder that made the pixels. PNG is always [`Backend::Rust`].
     pub backend: Backend,
-    /// Scratch of this thread while it decoded the image [B].
+    /// Scratch of this thread while it decoded the image \[B\].
     pub scratch_bytes: u64,
 }
 
@@ -254,17 +254,17 @@ pub enum DecoderError {
     /// A side is 0, or larger than 65 535.
     #[error("a target of {width} × {height} pixels: sides must be between 1 and 65535")]
     TargetSize {
-        /// Width asked for [px].
+        /// Width asked for \[px\].
         width: u32,
-        /// Height asked for [px].
+        /// Height asked for \[px\].
         height: u32,
     },
     /// Images would be scaled to less than what is cut out of them.
     #[error("the shorter side is scaled to {shorter} pixels, fewer than the {longer} that are cut out")]
     CropTooLarge {
-        /// Length of the shorter side before the cut [px].
+        /// Length of the shorter side before the cut \[px\].
         shorter: u32,
-        /// The target's longer side [px].
+        /// The target's longer side \[px\].
         longer: u32,
     },
 }
@@ -333,7 +333,7 @@ impl Decoder {
         self.limits
     }
 
-    /// The most scratch that one thread has held for this decoder so far [B]. It is at most [`Limits::bytes_of`] the largest image, and
+    /// The most scratch that one thread has held for this decoder so far \[B\]. It is at most [`Limits::bytes_of`] the largest image, and
     /// two small images and the resizer's rows beside it.
     pub fn peak_scratch_bytes(&self) -> u64 {
         self.peak_bytes.load(Relaxed)

@@ -44,9 +44,9 @@ pub struct Spec {
     pub seed: u64,
     /// Index of the image in it.
     pub index: u64,
-    /// Width [px].
+    /// Width \[px\].
     pub width: u32,
-    /// Height [px].
+    /// Height \[px\].
     pub height: u32,
     /// JPEG quality, 1 to 100.
     pub quality: u8,
@@ -70,7 +70,7 @@ impl Spec {
         Spec { seed, index, width, height, quality, subsampling, detail: detail(luck.word(6)) }
     }
 
-    /// Its pixels [px].
+    /// Its pixels \[px\].
     pub fn pixels(&self) -> u64 {
         u64::from(self.width) * u64::from(self.height)
     }

@@ -62,9 +62,9 @@ impl Format {
 pub struct Header {
     /// Its format.
     pub format: Format,
-    /// Width as stored [px], at least 1.
+    /// Width as stored \[px\], at least 1.
     pub width: u32,
-    /// Height as stored [px], at least 1.
+    /// Height as stored \[px\], at least 1.
     pub height: u32,
     /// Channels as stored: 1 gray, 2 gray with alpha, 3 colour, 4 CMYK, or colour with alpha. A palette counts as 1.
     pub channels: u8,
@@ -77,12 +77,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// Pixels of the image [px].
+    /// Pixels of the image \[px\].
     pub fn pixels(&self) -> u64 {
         u64::from(self.width) * u64::from(self.height)
     }
 
-    /// Width and height once the orientation is undone [px].
+    /// Width and height once the orientation is undone \[px\].
     pub fn upright(&self) -> (u32, u32) {
         if self.orientation.swaps_sides() { (self.height, self.width) } else { (self.width, self.height) }
     }

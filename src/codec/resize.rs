@@ -18,7 +18,7 @@ mod kernel;
 
 use axis::Axis;
 
-/// The part of the source that becomes the whole result [px]; fractions of pixels are meant.
+/// The part of the source that becomes the whole result \[px\]; fractions of pixels are meant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window {
     pub(crate) left: f64,
@@ -39,7 +39,7 @@ pub(crate) struct Resizer {
 const AXES_MAX: usize = 8;
 
 impl Resizer {
-    /// Bytes held [B].
+    /// Bytes held \[B\].
     pub(crate) fn bytes(&self) -> usize {
         self.axes.iter().map(Axis::bytes).sum::<usize>() + self.rows.bytes()
     }

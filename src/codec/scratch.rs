@@ -31,7 +31,7 @@ thread_local! {
 }
 
 impl Scratch {
-    /// Runs `work` with this thread's scratch, then counts what it holds and returns that too [B].
+    /// Runs `work` with this thread's scratch, then counts what it holds and returns that too \[B\].
     pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> (R, u64) {
         SCRATCH.with_borrow_mut(|scratch| {
             let result = work(scratch);
@@ -74,7 +74,7 @@ pub(crate) fn grow(buffer: &mut Vec<u8>, bytes: usize) {
     }
 }
 
-/// Bytes that decoding threads of this process hold as scratch now: `(now, peak)` [B].
+/// Bytes that decoding threads of this process hold as scratch now: `(now, peak)` \[B\].
 ///
 /// What the decoders allocate inside themselves and free after each image is not part of it.
 pub fn scratch_bytes() -> (u64, u64) {

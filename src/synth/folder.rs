@@ -26,9 +26,9 @@ pub struct Summary {
     pub seed: u64,
     /// Images in it.
     pub count: u64,
-    /// Their bytes [B].
+    /// Their bytes \[B\].
     pub bytes: u64,
-    /// Their pixels [px].
+    /// Their pixels \[px\].
     pub pixels: u64,
     /// Images that this call made; the others were there already.
     #[serde(skip)]

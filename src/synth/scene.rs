@@ -13,7 +13,7 @@ use crate::draw::{Block, Purpose, below, draw};
 
 /// A grid of random values from −128 to 127, smoothly interpolated.
 struct Noise {
-    /// Logarithm of the grid's spacing [px].
+    /// Logarithm of the grid's spacing \[px\].
     shift: u32,
     columns: usize,
     values: Vec<i8>,
@@ -65,10 +65,10 @@ impl Noise {
 /// A part of the picture with a hard edge.
 struct Shape {
     kind: ShapeKind,
-    /// Centre [px].
+    /// Centre \[px\].
     x: i64,
     y: i64,
-    /// Half of its size [px].
+    /// Half of its size \[px\].
     half_width: i64,
     half_height: i64,
     /// What is added to Y, Cb and Cr.

@@ -18,7 +18,7 @@ const CHUNK: usize = 64;
 /// What is to be done.
 pub(super) struct Job<'a> {
     pub(super) source: &'a [u8],
-    /// Of the source [px].
+    /// Of the source \[px\].
     pub(super) width: usize,
     pub(super) across: &'a Axis,
     pub(super) down: &'a Axis,
