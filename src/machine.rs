@@ -109,9 +109,9 @@ pub struct Op {
 pub struct Work {
     /// Name of the cost in the machine's model, such as `"decode"`.
     pub kind: &'static str,
-    /// Encoded bytes read [B].
+    /// Encoded bytes read \[B\].
     pub bytes: u64,
-    /// Pixels of the full-size image; 0 when nobody has looked [px].
+    /// Pixels of the full-size image; 0 when nobody has looked \[px\].
     pub pixels: u64,
 }
 

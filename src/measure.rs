@@ -40,15 +40,15 @@ pub struct Run {
     pub outcome: loader::Outcome,
     /// What the consumer was told at last: `Ok` at the end of the plan, or when it left by itself.
     pub end: Result<(), loader::Error>,
-    /// From the start of the machine to its end [ns].
+    /// From the start of the machine to its end \[ns\].
     pub wall_ns: u64,
-    /// CPU time of the process meanwhile, user and system [ns].
+    /// CPU time of the process meanwhile, user and system \[ns\].
     pub cpu_ns: u64,
-    /// CPU time of the scheduler's thread [ns].
+    /// CPU time of the scheduler's thread \[ns\].
     pub scheduler_cpu_ns: u64,
     /// How often the scheduler took news of leaves.
     pub drains: u64,
-    /// Peak resident memory of the process [B], and whether it is that of the run alone; `None` where the system does not tell.
+    /// Peak resident memory of the process \[B\], and whether it is that of the run alone; `None` where the system does not tell.
     pub peak_rss_bytes: Option<(u64, bool)>,
 }
 

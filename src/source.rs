@@ -23,7 +23,7 @@ pub trait Source: Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// The most encoded bytes that a read of this sample delivers, when known [B]. A sample that turns out larger is a
+    /// The most encoded bytes that a read of this sample delivers, when known \[B\]. A sample that turns out larger is a
     /// [`Truncated`](crate::failure::FailureKind::Truncated) or [`Corrupt`](crate::failure::FailureKind::Corrupt) failure of its
     /// read, never more bytes.
     fn bytes_bound(&self, sample: u64) -> Option<u64>;

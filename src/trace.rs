@@ -145,7 +145,7 @@ impl Kind {
 /// One thing that happened. 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When [ns since the machine started].
+    /// When \[ns since the machine started\].
     pub time: Time,
     /// When the phase that this event ends had begun; equal to `time` where the table of [`Kind`] has none.
     pub since: Time,

@@ -103,7 +103,7 @@ pub trait Last<In> {
 
     /// Bytes of a decoded sample.
     fn slot_bytes(&self) -> usize;
-    /// Memory that each thread of the pool holds for it [B].
+    /// Memory that each thread of the pool holds for it \[B\].
     fn scratch_bytes(&self) -> u64;
     /// Becomes what fills slots.
     ///
@@ -265,7 +265,7 @@ impl<S: Steps> Builder<S, ()> {
 }
 
 impl<S> Builder<S, Images> {
-    /// Width and height that images are brought to [px]; 224×224 when left out.
+    /// Width and height that images are brought to \[px\]; 224×224 when left out.
     pub fn size(mut self, width: u32, height: u32) -> Self {
         (self.last.target.width, self.last.target.height) = (width, height);
         self
@@ -322,7 +322,7 @@ impl<S, L> Builder<S, L> {
         self
     }
 
-    /// All memory of the loader [B]; 1 GiB when left out.
+    /// All memory of the loader \[B\]; 1 GiB when left out.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.settings.budget_bytes = bytes;
         self

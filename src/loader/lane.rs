@@ -30,9 +30,9 @@ pub(super) struct Way<M: Machine, S, F> {
     pub(super) stages: S,
     pub(super) fill: Arc<F>,
     pub(super) decode_permits: Option<Permits>,
-    /// What is reserved for a sample of which the machine knows no bound [B].
+    /// What is reserved for a sample of which the machine knows no bound \[B\].
     pub(super) sample_bytes: u64,
-    /// The most that can be reserved for a sample [B].
+    /// The most that can be reserved for a sample \[B\].
     pub(super) ledger_bytes: u64,
     /// For each lane, since when its decode job is submitted. Empty without a deadline.
     pub(super) submitted: Vec<Cell<Option<Time>>>,

@@ -224,7 +224,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// What it holds [B].
+    /// What it holds \[B\].
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.get()
     }

@@ -78,7 +78,7 @@ impl fmt::Display for Accounts {
     }
 }
 
-/// Memory of a loader [B].
+/// Memory of a loader \[B\].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Ring, device batches and scratch.

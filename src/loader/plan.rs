@@ -15,7 +15,7 @@ use super::{
 };
 use crate::machine::Item;
 
-/// Which sample comes when. See the [module documentation](self).
+/// Which sample comes when.
 #[derive(Clone, Debug)]
 pub struct Plan {
     samples: u64,

@@ -129,14 +129,14 @@ pub struct Settings {
     pub order: Order,
     /// What a failed sample means.
     pub on_error: OnError,
-    /// Size of a decoded sample [B].
+    /// Size of a decoded sample \[B\].
     pub slot_bytes: usize,
-    /// The most encoded bytes a sample has [B]: what is reserved where the machine knows no bound, and what the oldest sample in
+    /// The most encoded bytes a sample has \[B\]: what is reserved where the machine knows no bound, and what the oldest sample in
     /// flight may always count on.
     pub sample_bytes: u64,
-    /// All memory of the loader: ring, device batches, scratch and encoded bytes in flight [B].
+    /// All memory of the loader: ring, device batches, scratch and encoded bytes in flight \[B\].
     pub budget_bytes: u64,
-    /// Memory of others that the budget pays too, such as full-size frames of the pool's threads [B].
+    /// Memory of others that the budget pays too, such as full-size frames of the pool's threads \[B\].
     pub scratch_bytes: u64,
     /// Slots in the ring; `None` for as many as lanes and prefetched batches can use and the budget allows.
     pub ring: Option<usize>,
@@ -312,15 +312,15 @@ pub struct Resolved {
     pub plan: Plan,
     /// Slots in the ring.
     pub ring: usize,
-    /// In completion order: how far launches may be ahead of the oldest sample that is not done [samples].
+    /// In completion order: how far launches may be ahead of the oldest sample that is not done \[samples\].
     pub window: u64,
     /// Batches that exist at once, ready or held by the consumer, and the device memory for as many.
     pub device_batches: usize,
-    /// Ring, device batches and scratch [B].
+    /// Ring, device batches and scratch \[B\].
     pub fixed_bytes: u64,
-    /// What the budget leaves for encoded bytes in flight [B]: at least one sample.
+    /// What the budget leaves for encoded bytes in flight \[B\]: at least one sample.
     pub ledger_bytes: u64,
-    /// The least budget these settings could do with [B].
+    /// The least budget these settings could do with \[B\].
     pub minimum_bytes: u64,
 }
 
@@ -359,9 +359,9 @@ pub enum SettingsError {
     /// The ring holds less than a batch.
     #[error("`ring` is {ring}; it must hold at least one `batch` of {batch} samples")]
     Ring {
-        /// As given [slots].
+        /// As given \[slots\].
         ring: usize,
-        /// As given [samples].
+        /// As given \[samples\].
         batch: usize,
     },
     /// A fraction of failed samples that is none.
@@ -377,21 +377,21 @@ pub enum SettingsError {
          `sample_bytes` {sample_bytes}"
     )]
     Budget {
-        /// As given [B].
+        /// As given \[B\].
         budget_bytes: u64,
-        /// The least that would do [B].
+        /// The least that would do \[B\].
         minimum_bytes: u64,
         /// Slots in the smallest ring.
         ring: usize,
         /// `prefetch + held`.
         device_batches: usize,
-        /// As given [samples].
+        /// As given \[samples\].
         batch: usize,
-        /// As given [B].
+        /// As given \[B\].
         slot_bytes: usize,
-        /// As given [B].
+        /// As given \[B\].
         scratch_bytes: u64,
-        /// As given [B].
+        /// As given \[B\].
         sample_bytes: u64,
     },
     /// The plan holds no batch for this rank.
@@ -408,7 +408,7 @@ pub enum SettingsError {
         mine: u64,
         /// As given.
         samples: u64,
-        /// As given [samples].
+        /// As given \[samples\].
         batch: usize,
         /// As given.
         drop_last: bool,

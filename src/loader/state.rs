@@ -18,7 +18,7 @@ use super::{
 
 const VERSION: u32 = 1;
 
-/// Where a run stands after a batch. See the [module documentation](self).
+/// Where a run stands after a batch.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct State {
     pub(super) version: u32,

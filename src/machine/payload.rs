@@ -12,9 +12,9 @@ pub trait Payload: 'static {
     /// The cell a slot is made of: `u8` for pixels, one `u64` tag for a phantom sample.
     type Unit: Copy + Default + Send + Sync + PartialEq + fmt::Debug + 'static;
 
-    /// Encoded bytes [B].
+    /// Encoded bytes \[B\].
     fn bytes(encoded: &Self::Bytes) -> u64;
-    /// Pixels of the full-size image, 0 when nobody has looked [px].
+    /// Pixels of the full-size image, 0 when nobody has looked \[px\].
     fn pixels(encoded: &Self::Bytes) -> u64;
     /// Cells needed for a slot that stands for `slot_bytes` bytes.
     fn units(slot_bytes: usize) -> usize;
@@ -31,9 +31,9 @@ pub struct Tags;
 pub struct Phantom {
     /// Index of the sample in the dataset: the tag written into its slot.
     pub sample: u64,
-    /// Encoded bytes [B].
+    /// Encoded bytes \[B\].
     pub bytes: u64,
-    /// Pixels of the full-size image [px].
+    /// Pixels of the full-size image \[px\].
     pub pixels: u64,
 }
 
@@ -71,7 +71,7 @@ impl Payload for Tags {
 pub struct Encoded {
     /// The bytes as the store holds them.
     pub data: Vec<u8>,
-    /// Pixels of the full-size image, 0 when nobody has looked [px].
+    /// Pixels of the full-size image, 0 when nobody has looked \[px\].
     pub pixels: u64,
     home: Option<Recycler>,
 }
@@ -107,7 +107,7 @@ struct Idle {
 }
 
 impl Recycler {
-    /// A recycler without buffers that keeps at most `keep_bytes` idle [B].
+    /// A recycler without buffers that keeps at most `keep_bytes` idle \[B\].
     pub fn new(keep_bytes: usize) -> Recycler {
         Recycler { inner: Arc::default(), keep_bytes }
     }
@@ -127,7 +127,7 @@ impl Recycler {
         Encoded { data, pixels: 0, home: Some(self.clone()) }
     }
 
-    /// Capacity of the idle buffers [B].
+    /// Capacity of the idle buffers \[B\].
     pub fn idle_bytes(&self) -> usize {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }

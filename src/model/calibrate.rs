@@ -333,7 +333,7 @@ impl Control {
     }
 }
 
-/// What the process uses beyond decoding, reading and scheduling, per leaf [ns].
+/// What the process uses beyond decoding, reading and scheduling, per leaf \[ns\].
 fn overhead<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
     let per_leaf = passes.map(|pass| {
         let work: f64 = pass.decode_ns.iter().chain(&pass.read_ns).sum();
@@ -342,7 +342,7 @@ fn overhead<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
     median(per_leaf.collect())
 }
 
-/// From a job's submission to its start when the pool sleeps [ns].
+/// From a job's submission to its start when the pool sleeps \[ns\].
 fn wake_up(options: &Options<'_>, corpus: &Corpus) -> Result<f64, CalibrateError> {
     let pass = corpus.observed(options.threads, 1, Recorder::new().keep_events())?;
     let events = pass.run.recorder.events();

@@ -8,18 +8,18 @@
 /// One measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Encoded bytes [B].
+    /// Encoded bytes \[B\].
     pub bytes: f64,
-    /// Pixels of the full-size image [px].
+    /// Pixels of the full-size image \[px\].
     pub pixels: f64,
-    /// Time it took [ns].
+    /// Time it took \[ns\].
     pub time_ns: f64,
 }
 
 /// A fitted cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// `a` [ns], `b` [ns/B], `c` [ns/px].
+    /// `a` \[ns\], `b` [ns/B], `c` [ns/px].
     pub terms: [f64; 3],
     /// Standard errors of the terms, in their units; zero for a term left out.
     pub standard_errors: [f64; 3],
@@ -71,7 +71,7 @@ impl Terms {
 }
 
 impl Fit {
-    /// The fitted time of a piece of work [ns].
+    /// The fitted time of a piece of work \[ns\].
     pub fn predict(&self, bytes: f64, pixels: f64) -> f64 {
         self.terms[0] + self.terms[1] * bytes + self.terms[2] * pixels
     }

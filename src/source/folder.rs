@@ -20,7 +20,7 @@ use super::{
 };
 use crate::failure::{Failure, FailureKind};
 
-/// Files are read in pieces of this size when nobody hurries, so that a read that is given up ends soon [B].
+/// Files are read in pieces of this size when nobody hurries, so that a read that is given up ends soon \[B\].
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The files of a folder and its subfolders, in the order of their paths, which is the same on every computer.
@@ -62,7 +62,7 @@ impl Folder {
         Ok(Folder { listing, resolves_cached: AtomicBool::new(true) })
     }
 
-    /// Bytes of all files together, as they were listed [B].
+    /// Bytes of all files together, as they were listed \[B\].
     pub fn bytes(&self) -> u64 {
         self.listing.bytes()
     }

@@ -120,7 +120,7 @@ impl Listing {
         self.bytes
     }
 
-    /// Size of a file when it was listed [B].
+    /// Size of a file when it was listed \[B\].
     pub(super) fn size(&self, sample: u64) -> u64 {
         self.sizes[index(sample)]
     }

@@ -42,7 +42,7 @@ impl Memory {
         Memory { len, bytes_bound: None, make: Box::new(make) }
     }
 
-    /// Promises that no sample is larger [B].
+    /// Promises that no sample is larger \[B\].
     pub fn with_bytes_bound(mut self, bytes: u64) -> Memory {
         self.bytes_bound = Some(bytes);
         self

@@ -53,7 +53,7 @@ pub struct Handoff<T> {
 
 struct State<T> {
     waiting: Vec<T>,
-    /// When the first of `waiting` was pushed [ns].
+    /// When the first of `waiting` was pushed \[ns\].
     oldest_ns: u64,
     waker: Option<Waker>,
     /// Whether every push wakes.

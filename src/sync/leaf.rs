@@ -29,7 +29,7 @@ enum State<J, R> {
 pub enum GivenUp {
     /// It had not begun and never will. Its job has been dropped.
     Removed,
-    /// It has begun, at this time [ns], and will run to its end.
+    /// It has begun, at this time \[ns\], and will run to its end.
     Running(u64),
     /// It had ended. Its answer, if nobody took it, has been dropped.
     Ended,

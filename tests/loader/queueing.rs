@@ -49,7 +49,7 @@ impl Fill<Tags, ()> for Nothing {
     }
 }
 
-/// `workers` lanes, one consumer, `credits` slots, batches of one. Returns when the consumer got each batch [ns].
+/// `workers` lanes, one consumer, `credits` slots, batches of one. Returns when the consumer got each batch \[ns\].
 fn tandem(seed: u64, samples: u64, workers: usize, credits: usize, worker: Serve, consumer: Serve) -> Vec<u64> {
     let settings = Settings {
         order: Order::Completion,

@@ -60,7 +60,7 @@ pub struct Config<D = HostDevice> {
     pub faults: Faults,
     /// Seed of the run, see [`Machine::seed`](crate::machine::Machine::seed).
     pub seed: u64,
-    /// Capacity of idle read buffers that is kept for later reads [B].
+    /// Capacity of idle read buffers that is kept for later reads \[B\].
     pub idle_bytes: usize,
     /// How long a leaf that was given up may still run before [`quiesce`](crate::machine::Machine::quiesce) stops waiting for it and
     /// counts it as detached.

@@ -37,7 +37,7 @@ pub(super) struct Completion {
     pub(super) start: Time,
     pub(super) end: Time,
     pub(super) bytes: u64,
-    /// CPU time of the thread that ran it [ns]; zero unless asked for.
+    /// CPU time of the thread that ran it \[ns\]; zero unless asked for.
     pub(super) cpu_ns: u64,
 }
 

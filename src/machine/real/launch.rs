@@ -62,7 +62,7 @@ pub struct Outcome<T> {
     pub detached: usize,
     /// How often the scheduler took news of leaves: each is at most one wake.
     pub drains: u64,
-    /// CPU time of the scheduler's thread [ns].
+    /// CPU time of the scheduler's thread \[ns\].
     pub scheduler_cpu_ns: u64,
     /// CPU time of leaves by stage; empty unless [`Config::leaf_cpu`] asks for it.
     pub leaf_cpu: Vec<LeafCpu>,

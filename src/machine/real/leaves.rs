@@ -49,9 +49,9 @@ pub struct LeafCpu {
     pub stage: StageId,
     /// How many leaves.
     pub leaves: u64,
-    /// CPU time of their threads [ns].
+    /// CPU time of their threads \[ns\].
     pub cpu_ns: u64,
-    /// From start to end on the wall [ns].
+    /// From start to end on the wall \[ns\].
     pub wall_ns: u64,
 }
 

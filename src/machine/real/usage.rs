@@ -4,12 +4,12 @@ use std::{fs, io};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// CPU time that all threads of this process have used so far, user and system [ns].
+/// CPU time that all threads of this process have used so far, user and system \[ns\].
 pub fn process_cpu_ns() -> u64 {
     ns(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// CPU time that the calling thread has used so far, user and system [ns]. A system call of some 200 ns.
+/// CPU time that the calling thread has used so far, user and system \[ns\]. A system call of some 200 ns.
 pub fn thread_cpu_ns() -> u64 {
     ns(clock_gettime(ClockId::ThreadCPUTime))
 }
@@ -37,7 +37,7 @@ impl PeakRss {
         self.reset
     }
 
-    /// The peak so far [B].
+    /// The peak so far \[B\].
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl PeakRss {
     }
 }
 
-/// Resident memory of this process now [B].
+/// Resident memory of this process now \[B\].
 ///
 /// # Errors
 ///
