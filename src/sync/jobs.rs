@@ -1,8 +1,12 @@
 //! Jobs on their way from the scheduler to the threads of a pool.
 //!
-//! One queue, first in, first out, under one mutex; threads without a job sleep on one condition variable. A push wakes a sleeper
-//! only when there is one, so a burst of jobs for a pool that is awake costs no system call. Work stealing would buy nothing here:
-//! all jobs come from one thread, and each is long against the few dozen nanoseconds that it holds the lock.
+//! One queue, first in, first out, under one mutex; threads without a job sleep on one condition variable. Work stealing would buy
+//! nothing here: all jobs come from one thread, and each is long against the few dozen nanoseconds that it holds the lock.
+//!
+//! Waking a thread is a system call, so each sleeper is woken once: `sleeping` counts those that no push has woken yet, not those
+//! that still sleep. A thread adds itself right before it waits, under the same hold of the lock, and a push that takes one off
+//! wakes one. A thread that wakes for no reason counts twice until a push takes one off in vain, which costs a system call; the count
+//! is never too low, so no job lies there with a thread asleep for it.
 
 use std::collections::VecDeque;
 
@@ -17,19 +21,22 @@ pub struct JobQueue<J> {
 
 struct State<J> {
     jobs: VecDeque<J>,
+    /// At least the number of threads that sleep and have not been woken.
     sleeping: usize,
+    /// Threads that have been woken and have not looked yet.
+    rising: usize,
     closed: bool,
 }
 
 impl<J> JobQueue<J> {
     /// An empty queue.
     pub fn new() -> JobQueue<J> {
-        let state = State { jobs: VecDeque::new(), sleeping: 0, closed: false };
+        let state = State { jobs: VecDeque::new(), sleeping: 0, rising: 0, closed: false };
         JobQueue { state: Mutex::new(state), arrived: Condvar::new(), queued: AtomicUsize::new(0) }
     }
 
-    /// Adds a job, and wakes a thread for it if one sleeps. Returns how many jobs now wait without a sleeping thread for them; a
-    /// closed queue gives the job back.
+    /// Adds a job, and wakes a thread for it if one sleeps. Returns for how many jobs that now wait no thread has been woken; a closed
+    /// queue gives the job back.
     pub fn push(&self, job: J) -> Result<usize, J> {
         let mut state = lock(&self.state);
         if state.closed {
@@ -37,12 +44,17 @@ impl<J> JobQueue<J> {
         }
         state.jobs.push_back(job);
         self.queued.store(state.jobs.len(), Relaxed);
-        let (waiting, sleeping) = (state.jobs.len(), state.sleeping);
+        let wakes = state.sleeping > 0;
+        if wakes {
+            state.sleeping -= 1;
+            state.rising += 1;
+        }
+        let waiting = state.jobs.len().saturating_sub(state.rising);
         drop(state);
-        if sleeping > 0 {
+        if wakes {
             self.arrived.notify_one();
         }
-        Ok(waiting.saturating_sub(sleeping))
+        Ok(waiting)
     }
 
     /// The next job; blocks until there is one, and is `None` once the queue is closed.
@@ -58,7 +70,7 @@ impl<J> JobQueue<J> {
             }
             state.sleeping += 1;
             state = self.arrived.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
-            state.sleeping -= 1;
+            state.rising = state.rising.saturating_sub(1);
         }
     }
 

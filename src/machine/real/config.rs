@@ -29,8 +29,8 @@ pub struct Wakes {
 }
 
 impl Wakes {
-    /// Waits for a burst of 16 for at most a millisecond.
-    pub const LAZY: Wakes = Wakes { burst: 16, dry_per_thread: 2, age: Duration::from_millis(1) };
+    /// Waits for a burst of 16, for at most two milliseconds.
+    pub const LAZY: Wakes = Wakes { burst: 16, dry_per_thread: 2, age: Duration::from_millis(2) };
     /// Every finished leaf wakes the scheduler.
     pub const EAGER: Wakes = Wakes { burst: 1, ..Wakes::LAZY };
 }
