@@ -9,8 +9,9 @@
 //! X ≤ N / Σ b_r                         (Little's law: N lanes, each sample in one for at least Σ b_r)
 //! ```
 //!
-//! The first bounds a saturated resource, the second a loader with too few samples under way. Both hold exactly for a run whose
-//! lanes end empty; the time of failed tries and of skipped samples is shared among the delivered ones, for it has to be spent.
+//! The first bounds a saturated resource, the second a loader with too few samples under way. Both hold exactly for the rate up
+//! to the run's last event, when its lanes end empty; the time of failed tries and of skipped samples is shared among the
+//! delivered ones, for it has to be spent.
 
 use serde::Serialize;
 

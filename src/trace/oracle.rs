@@ -6,6 +6,7 @@
 
 mod arrivals;
 mod figures;
+mod loader;
 mod toy;
 
 pub(crate) use arrivals::arrivals;
