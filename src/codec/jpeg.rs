@@ -4,6 +4,8 @@
 //! apart from the decoder, and a file that ends before its end-of-image marker is [`Truncated`](FailureKind::Truncated) whichever
 //! decoder is in use.
 
+use memchr::memchr;
+
 use super::{header::Format, header::Header, orientation::Orientation};
 use crate::failure::{Failure, FailureKind};
 
@@ -205,22 +207,11 @@ impl Frame {
 /// Offset of the first marker at or after `at` that is neither a stuffed byte nor a restart marker.
 fn scan_end(encoded: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        at += memchr_ff(encoded.get(at..)?)?;
+        at += memchr(0xff, encoded.get(at..)?)?;
         match encoded.get(at + 1)? {
             0x00 | 0xd0..=0xd7 => at += 2,
             0xff => at += 1,
             _ => return Some(at),
         }
     }
-}
-
-/// Offset of the first 0xff. Looks at 32 bytes at a time, which compilers turn into vector code.
-fn memchr_ff(bytes: &[u8]) -> Option<usize> {
-    let (chunks, tail) = bytes.as_chunks::<32>();
-    for (i, chunk) in chunks.iter().enumerate() {
-        if chunk.iter().fold(false, |any, &b| any | (b == 0xff)) {
-            return chunk.iter().position(|&b| b == 0xff).map(|at| i * 32 + at);
-        }
-    }
-    tail.iter().position(|&b| b == 0xff).map(|at| chunks.len() * 32 + at)
 }
