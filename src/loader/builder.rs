@@ -235,8 +235,23 @@ impl Loader {
         if let Some(most) = (0..samples).map(|sample| source.bytes_bound(sample)).max().flatten() {
             settings.sample_bytes = most.max(1);
         }
+        settings.dataset = fingerprint(&*source);
         Builder { source, steps: Read, last: (), settings, lanes: None, threads: None }
     }
+}
+
+/// A number that changes when samples are added, removed or renamed: FNV-1a over the number of samples and the names of up to 1024 of
+/// them, evenly spaced.
+fn fingerprint(source: &dyn Source) -> u64 {
+    let samples = source.len();
+    let looked_at = samples.min(1024);
+    let names = (0..looked_at).map(|k| source.name((u128::from(k) * u128::from(samples) / u128::from(looked_at)) as u64));
+    let bytes = names.flat_map(|name| name.into_bytes().into_iter().chain([0]));
+    samples
+        .to_le_bytes()
+        .into_iter()
+        .chain(bytes)
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 impl<S: Steps> Builder<S, ()> {
