@@ -19,6 +19,7 @@ pub fn machine(seed: u64) -> paused::Config {
         copy_ms: seed % 4,
         lends_slots: seed.is_multiple_of(2),
         failing_copy: None,
+        missing: None,
         memory_samples: usize::MAX,
     }
 }

@@ -17,6 +17,8 @@ use towtank::{
     trace::{Event, Recorder, StageId},
 };
 
+use crate::world::{TestPayload, World};
+
 /// What the machine is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -28,6 +30,8 @@ pub struct Config {
     pub lends_slots: bool,
     /// The index of the batch whose copy fails.
     pub failing_copy: Option<u64>,
+    /// The world whose bad reads fail in the machine's own store.
+    pub missing: Option<World>,
     /// Samples that may be in slots and device batches together.
     pub memory_samples: usize,
 }
@@ -53,7 +57,7 @@ struct Inner {
     samples_left: Cell<usize>,
 }
 
-/// The machine. `P` needs no content, since tests bring their own stages for that.
+/// The machine.
 pub struct Paused<P> {
     inner: Rc<Inner>,
     _payload: std::marker::PhantomData<P>,
@@ -74,7 +78,7 @@ pub struct Run<T> {
 }
 
 /// Runs `root` on a machine.
-pub fn run<P: Payload, T, F: Future<Output = T>>(config: Config, root: impl FnOnce(Paused<P>) -> F) -> Run<T> {
+pub fn run<P: TestPayload, T, F: Future<Output = T>>(config: Config, root: impl FnOnce(Paused<P>) -> F) -> Run<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let local = tokio::task::LocalSet::new();
     runtime.block_on(local.run_until(async {
@@ -178,7 +182,7 @@ impl<P: Payload> Paused<P> {
     }
 }
 
-impl<P: Payload> Machine for Paused<P> {
+impl<P: TestPayload> Machine for Paused<P> {
     type Payload = P;
     type DeviceBatch = Vec<P::Unit>;
     type Task = Task;
@@ -215,8 +219,12 @@ impl<P: Payload> Machine for Paused<P> {
         None
     }
 
-    async fn read(&self, _: Op) -> Result<Bytes<Self>, Failure> {
-        Err(Failure::new(FailureKind::NotFound, "tests bring their own stages"))
+    async fn read(&self, op: Op) -> Result<Bytes<Self>, Failure> {
+        sleep_ms(1).await;
+        match self.inner.config.missing {
+            Some(world) if world.bad_read(op.item) => Err(Failure::new(FailureKind::NotFound, "no such sample")),
+            _ => Ok(P::encoded(op.item.sample)),
+        }
     }
 
     async fn cpu<R, F>(&self, _: Op, work: Work, job: F) -> Result<R, Failure>

@@ -9,7 +9,7 @@ use towtank::{
     draw::{Purpose, below, draw},
     failure::{Failure, FailureKind},
     loader::{Allowance, Fill, OnError, Order, Permutation, Settings, Stage, Tail, stage::Context},
-    machine::{Item, Machine, Payload, Pixels, Tags, Work},
+    machine::{Encoded, Item, Machine, Payload, Phantom, Pixels, Tags, Work},
 };
 
 /// Bytes of a slot in these tests.
@@ -100,13 +100,41 @@ impl<P: TestPayload> Fill<P, Read> for Decode {
     }
 }
 
+/// What the store of these tests holds for a sample.
+pub fn encoded(sample: u64) -> Vec<u8> {
+    sample.to_le_bytes().to_vec()
+}
+
+/// Decodes what the machine's own store delivers, as the world says.
+#[derive(Clone, Copy)]
+pub struct DecodeBytes(pub World);
+
+impl<P: TestPayload> Fill<P, P::Bytes> for DecodeBytes {
+    fn work(&self, item: Item, _: &P::Bytes) -> Work {
+        Work { kind: "decode", bytes: self.0.decode(item), pixels: 0 }
+    }
+
+    fn fill(&self, item: Item, bytes: P::Bytes, out: &mut [P::Unit]) -> Result<(), Failure> {
+        let read = Read { sample: P::decoded(&bytes) };
+        Fill::<P, Read>::fill(&Decode(self.0), item, read, out)
+    }
+}
+
 /// Payloads whose cells say which sample they hold.
 pub trait TestPayload: Payload {
+    fn encoded(sample: u64) -> Self::Bytes;
+    fn decoded(bytes: &Self::Bytes) -> u64;
     fn write(sample: u64, cells: &mut [Self::Unit]);
     fn holds(sample: u64, cells: &[Self::Unit]) -> bool;
 }
 
 impl TestPayload for Tags {
+    fn encoded(sample: u64) -> Phantom {
+        Phantom { sample, bytes: 8, pixels: 0 }
+    }
+    fn decoded(bytes: &Phantom) -> u64 {
+        bytes.sample
+    }
     fn write(sample: u64, cells: &mut [u64]) {
         cells.fill(sample + 1);
     }
@@ -116,6 +144,12 @@ impl TestPayload for Tags {
 }
 
 impl TestPayload for Pixels {
+    fn encoded(sample: u64) -> Encoded {
+        Encoded::new(encoded(sample))
+    }
+    fn decoded(bytes: &Encoded) -> u64 {
+        u64::from_le_bytes(bytes.data[..8].try_into().expect("eight bytes"))
+    }
     fn write(sample: u64, cells: &mut [u8]) {
         for (k, cell) in cells.iter_mut().enumerate() {
             *cell = (sample * 31 + k as u64) as u8;
