@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use super::{executor::Waiter, timers::AlarmId};
+use super::{executor::Waiter, resource::NAME_MAX, timers::AlarmId};
 use crate::{
     failure::{Failure, FailureKind},
     fault::{Fault, Leaf as LeafKind},
@@ -103,6 +103,8 @@ pub(super) struct Leaf {
     pub(super) since: u64,
     /// Bytes of the work, or that a read delivers (B).
     pub(super) bytes: u64,
+    /// Time until the store's first byte (ns).
+    pub(super) wait_ns: u64,
     /// Time on a core, or on an engine (ns).
     pub(super) busy_ns: u64,
     pub(super) fault: Option<Fault>,
@@ -139,7 +141,8 @@ impl Leaves {
                 LeafId { slot, generation }
             }
             None => {
-                let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 leaves at a time");
+                let slot = self.slots.len() as u32;
+                assert!(slot < NAME_MAX, "more than 16 million leaves at a time");
                 leaf.generation = 0;
                 self.slots.push(leaf);
                 LeafId { slot, generation: 0 }

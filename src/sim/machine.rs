@@ -242,7 +242,7 @@ impl<P: SimPayload> SimMachine<P> {
             let words = format!("a leaf of {busy_ns} ns and {bytes} bytes is beyond what can be simulated");
             return Err(self.refuse(&op, bytes, Failure::new(FailureKind::Lost, words)));
         }
-        Ok(Request { op, kind, bytes, busy_ns, fault, body: None, waiter: Default::default() })
+        Ok(Request { op, kind, bytes, wait_ns: 0, busy_ns, fault, body: None, waiter: Default::default() })
     }
 
     fn charge(&self, account: impl FnOnce(&World) -> &Account, bytes: u64, what: &str) -> Result<Charge, Failure> {
@@ -287,10 +287,11 @@ impl<P: SimPayload> Machine for SimMachine<P> {
 
     async fn read(&self, op: Op) -> Result<Bytes<Self>, Failure> {
         let sample = op.item.sample;
-        let (size, busy_ns) = {
+        let (size, wait_ns, busy_ns) = {
             let world = &self.inner.core.borrow().world;
             let size = world.prices.size(sample);
-            (size, world.prices.read_ns(&op, size.bytes))
+            let (wait_ns, busy_ns) = world.prices.read_ns(&op, size.bytes);
+            (size, wait_ns, busy_ns)
         };
         if sample >= self.inner.count {
             let words = format!("the dataset has {} samples, there is no sample {sample}", self.inner.count);
@@ -298,7 +299,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         }
         let request = self.request(op, LeafKind::Read, size.bytes, busy_ns)?;
         P::read(&self.inner.content, sample, size, |body| async move {
-            let ended = Leaf::new(self, Request { body, ..request }).await;
+            let ended = Leaf::new(self, Request { body, wait_ns, ..request }).await;
             match ended.failed {
                 None => Ok(ended.bytes),
                 Some(kind) => Err(Failure::new(kind, "injected")),

@@ -52,12 +52,6 @@ impl Prices {
         spoiled.or_else(|| faults.verdict(self.seed, op, kind))
     }
 
-    /// Time until the first byte of a read (ns).
-    #[inline]
-    pub(super) fn first_byte_ns(&self, op: &Op) -> u64 {
-        self.first_byte_ns.at(self.word(&self.first_byte_ns, Purpose::FIRST_BYTE, op, 0))
-    }
-
     /// Time that the connection of a read takes for so many bytes, rounded up (ns).
     #[inline]
     pub(super) fn transfer_ns(&self, bytes: u64) -> u64 {
@@ -72,32 +66,37 @@ impl Prices {
         }
     }
 
-    /// CPU time of a read (ns).
+    /// Time until the first byte of a read of so many bytes, and CPU time of the read (ns).
     #[inline]
-    pub(super) fn read_ns(&self, op: &Op, bytes: u64) -> u64 {
-        self.read.ns(bytes, 0, self.word(&self.read.residual_ppm, Purpose::FIRST_BYTE, op, 1))
+    pub(super) fn read_ns(&self, op: &Op, bytes: u64) -> (u64, u64) {
+        let random = self.first_byte_ns.is_random() || self.read.residual_ppm.is_random();
+        let [first, residual] = self.words(random, Purpose::FIRST_BYTE, op);
+        (self.first_byte_ns.at(first), self.read.ns(bytes, 0, residual))
     }
 
     /// CPU time of a job (ns); `None` for a kind of work whose cost nobody knows.
     #[inline]
     pub(super) fn cpu_ns(&self, op: &Op, work: &Work) -> Option<u64> {
         let cost = self.costs.get(work.kind)?;
-        Some(cost.ns(work.bytes, work.pixels, self.word(&cost.residual_ppm, Purpose::CPU_RESIDUAL, op, 0)))
+        let [residual, _] = self.words(cost.residual_ppm.is_random(), Purpose::CPU_RESIDUAL, op);
+        Some(cost.ns(work.bytes, work.pixels, residual))
     }
 
     /// Time of a copy (ns).
     pub(super) fn copy_ns(&self, op: &Op, bytes: u64) -> u64 {
-        self.copy.ns(bytes, 0, self.word(&self.copy.residual_ppm, Purpose::COPY_RESIDUAL, op, 0))
+        let [residual, _] = self.words(self.copy.residual_ppm.is_random(), Purpose::COPY_RESIDUAL, op);
+        self.copy.ns(bytes, 0, residual)
     }
 
-    /// The word that draws from `law` for this leaf, 0 where it does not matter.
+    /// Two words for this leaf; zeros when nobody looks at them.
     #[inline]
-    fn word(&self, law: &Distribution, purpose: Purpose, op: &Op, k: usize) -> u64 {
-        if !law.is_random() {
-            return 0;
+    fn words(&self, random: bool, purpose: Purpose, op: &Op) -> [u64; 2] {
+        if !random {
+            return [0; 2];
         }
         let occurrence = u64::from(op.stage.0) << 48 | u64::from(op.item.epoch) << 16 | u64::from(op.attempt);
-        draw(self.seed, purpose, op.item.sample, occurrence).word(k)
+        let block = draw(self.seed, purpose, op.item.sample, occurrence);
+        [block.word(0), block.word(1)]
     }
 }
 

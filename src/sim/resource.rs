@@ -17,6 +17,7 @@ pub(super) use link::Link;
 pub(super) use memory::{Account, Charge};
 pub(super) use rate::Bucket;
 pub(super) use scheduler::{Rouse, Scheduler};
+pub(super) use share::NAME_MAX;
 
 /// The time of something that does not happen.
 pub(super) const NEVER: u64 = u64::MAX;

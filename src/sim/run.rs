@@ -310,13 +310,18 @@ fn next_step<P: SimPayload>(
     before: &mut u64,
 ) -> Step {
     let Core { tasks, world } = &mut *inner.core.borrow_mut();
+    tasks.drain_wakes();
     loop {
         if tasks.has_calls() || world.has_litter() {
             return Step::Sweep;
         }
-        tasks.drain_wakes();
         let n = due.len() + tasks.ready();
         if n == 0 {
+            // Jobs, which have just run, may have woken somebody too.
+            tasks.drain_wakes();
+            if tasks.ready() > 0 {
+                continue;
+            }
             let next = world.next();
             if next == NEVER {
                 return Step::Stall(StallReason::Stuck);

@@ -25,7 +25,7 @@ use super::{
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, Leaf, LeafId, Leaves, Phase},
     price::Prices,
-    resource::{Account, Bucket, Cpu, Gate, Link, NEVER, Rouse, Scheduler},
+    resource::{Account, Bucket, Cpu, Gate, Link, NAME_MAX, NEVER, Rouse, Scheduler},
     timers::{Alarm, AlarmId, Timers},
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The scheduler's thread, as a user of the cores.
-const SCHEDULER: u32 = u32::MAX;
+const SCHEDULER: u32 = NAME_MAX;
 
 /// Something that is due now.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +55,8 @@ pub(super) struct Request {
     pub(super) kind: LeafKind,
     /// Bytes of the work, or of the sample (B).
     pub(super) bytes: u64,
+    /// Time until the store's first byte (ns).
+    pub(super) wait_ns: u64,
     /// Time on a core, or on an engine, at full speed (ns).
     pub(super) busy_ns: u64,
     pub(super) fault: Option<Fault>,
@@ -153,9 +155,7 @@ impl World {
                 due.push_back(Due::Link(LeafId { slot, generation }));
             }
         }
-        while let Some(alarm) = self.timers.pop_due(now) {
-            due.push_back(Due::Alarm(alarm));
-        }
+        self.timers.due(now, |alarm| due.push_back(Due::Alarm(alarm)));
     }
 
     /// Lets a thing that is due happen.
@@ -189,7 +189,7 @@ impl World {
 
     /// A leaf sets out.
     pub(super) fn submit(&mut self, request: Request, tasks: &mut Tasks) -> LeafId {
-        let Request { op, kind, bytes, busy_ns, fault, body, waiter } = request;
+        let Request { op, kind, bytes, wait_ns, busy_ns, fault, body, waiter } = request;
         let phase = match kind {
             LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
             LeafKind::Copy if self.copy_by != CopyBy::Pool => Phase::ForEngine,
@@ -204,6 +204,7 @@ impl World {
             op,
             since: self.now,
             bytes,
+            wait_ns,
             busy_ns,
             fault,
             failed: None,
@@ -231,7 +232,7 @@ impl World {
         leaf.holds.0 |= Holds::THREAD;
         if wakeup_ns > 0 {
             leaf.phase = Phase::Waking;
-            leaf.alarm = self.timers.set(self.now + wakeup_ns, Alarm::Leaf(slot));
+            leaf.alarm = self.timers.set_steady(self.now + wakeup_ns, Alarm::Leaf(slot));
         } else {
             self.on_thread(slot, tasks);
         }
@@ -275,7 +276,7 @@ impl World {
         if refused {
             leaf.fault = Some(Fault::Fail(FailureKind::Throttled));
         }
-        let mut wait_ns = self.prices.first_byte_ns(&leaf.op);
+        let mut wait_ns = leaf.wait_ns;
         match leaf.fault {
             Some(Fault::Stall) => {
                 leaf.phase = Phase::Stalled;
@@ -438,7 +439,7 @@ impl World {
             Rouse::No => {}
             Rouse::Now if self.wakeup_ns == 0 => self.scheduler_awake(),
             Rouse::Now => {
-                self.timers.set(self.now + self.wakeup_ns, Alarm::SchedulerAwake);
+                self.timers.set_steady(self.now + self.wakeup_ns, Alarm::SchedulerAwake);
             }
             Rouse::Within(ns) => {
                 self.timers.set(self.now.saturating_add(ns), Alarm::SchedulerAge);

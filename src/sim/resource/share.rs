@@ -32,8 +32,21 @@ pub(super) struct Share {
 
 struct User {
     mark: u64,
+    /// When it came, as a number, above [`NAME_BITS`] bits of its name.
     arrival: u64,
-    name: u32,
+}
+
+/// Bits of a name.
+const NAME_BITS: u32 = 24;
+
+/// The largest name of a user.
+pub(in crate::sim) const NAME_MAX: u32 = (1 << NAME_BITS) - 1;
+
+impl User {
+    #[inline]
+    fn name(&self) -> u32 {
+        self.arrival as u32 & NAME_MAX
+    }
 }
 
 impl Ord for User {
@@ -41,7 +54,7 @@ impl Ord for User {
     #[inline]
     fn cmp(&self, other: &User) -> Ordering {
         let distance = other.mark.wrapping_sub(self.mark) as i64;
-        distance.cmp(&0).then_with(|| other.arrival.cmp(&self.arrival))
+        if distance != 0 { distance.cmp(&0) } else { other.arrival.cmp(&self.arrival) }
     }
 }
 impl PartialOrd for User {
@@ -85,8 +98,9 @@ impl Share {
     #[inline]
     pub(super) fn push(&mut self, name: u32, work: u64) {
         debug_assert!(work <= WORK_MAX, "work of {work} units cannot be told from work already done");
+        debug_assert!(name <= NAME_MAX, "no room for the name {name}");
         self.arrivals += 1;
-        self.heap.push(User { mark: self.v.wrapping_add(work), arrival: self.arrivals, name });
+        self.heap.push(User { mark: self.v.wrapping_add(work), arrival: self.arrivals << NAME_BITS | u64::from(name) });
     }
 
     /// When the next user is done if the rate (units/ns) stays as it is (ns).
@@ -107,11 +121,11 @@ impl Share {
         // Those for whom `next` rounds down to no time at all.
         let nearly = (rate - rate / 2) as i64;
         let done = self.heap.peek().is_some_and(|user| (user.mark.wrapping_sub(self.v) as i64) < nearly);
-        if done { self.heap.pop().map(|user| user.name) } else { None }
+        if done { self.heap.pop().map(|user| user.name()) } else { None }
     }
 
     /// A user leaves before it is done. In O(n): it is rare.
     pub(super) fn remove(&mut self, name: u32) {
-        self.heap.retain(|user| user.name != name);
+        self.heap.retain(|user| user.name() != name);
     }
 }
