@@ -143,6 +143,23 @@ fn synthetic_images_are_made_once_and_can_be_simulated_and_read() {
 }
 
 #[test]
+fn a_kept_model_that_cannot_be_read_says_how_to_make_another() {
+    let cache = tempfile::tempdir().unwrap();
+    fs::create_dir(cache.path().join("towtank")).unwrap();
+    let sim = || {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_towtank"));
+        program.args(["sim", "quickstart", "--json"]).env("XDG_CACHE_HOME", cache.path()).output().expect("the program runs")
+    };
+    let reference = sim();
+    assert_eq!(reference.status.code(), Some(0));
+    assert!(stderr(&reference).contains("has not been calibrated"), "{}", stderr(&reference));
+    fs::write(cache.path().join("towtank/machine.toml"), "title = 3\n").unwrap();
+    let odd = sim();
+    assert_eq!(odd.status.code(), Some(2));
+    assert!(stderr(&odd).contains("`title` is the number 3") && stderr(&odd).contains("--recalibrate"), "{}", stderr(&odd));
+}
+
+#[test]
 fn help_shows_examples() {
     for args in [&["--help"] as &[&str], &["sim", "--help"], &["synth", "--help"]] {
         let output = towtank(args);

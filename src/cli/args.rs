@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  towtank compare quickstart                         simulate, run, and show how far the prediction was off
+  towtank compare quickstart                         predict, run, and show the error
   towtank sim imagenet-local --json                  an epoch of ImageNet on 96 cores, in seconds
   towtank sim my.toml --set loader.threads=8         the same with another number of threads
   towtank run quickstart --data ~/photos             the loader on your own images
@@ -59,13 +59,13 @@ The first time it calibrates this computer, in a few seconds, on images of its o
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
-  towtank synth                                      400 images in the cache folder, where `quickstart` finds them
+  towtank synth                                      400 images in the cache folder
   towtank synth images --count 5_000 --seed 7        others, in a folder of your own
   towtank run quickstart --data images               and the loader on them";
 
 const SIM_EXAMPLES: &str = "\
 Examples:
-  towtank sim quickstart                             on this computer as calibrated, else on a reference
+  towtank sim quickstart                             on this computer, if calibrated
   towtank sim scenarios/slow-store.toml --set store.connections=32 --set \"store.first_byte=20 ms\"
   towtank sim imagenet-s3 --set machine=my-machine.toml
   towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev";

@@ -159,6 +159,14 @@ impl Trouble {
         self
     }
 
+    /// The same; whatever has no hint of its own gets this one.
+    pub(crate) fn hinted(mut self, hint: &str) -> Trouble {
+        for diagnostic in &mut self.diagnostics {
+            diagnostic.hint.get_or_insert_with(|| hint.to_owned());
+        }
+        self
+    }
+
     /// What is wrong, in the order in which it was found.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics

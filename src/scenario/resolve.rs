@@ -279,7 +279,11 @@ impl Scenario {
                 trouble.placed(place)
             }),
             MachineChoice::This => match model::cache_file().filter(|f| f.exists()) {
-                Some(file) => model::load(&file.to_string_lossy()),
+                Some(file) => model::load(&file.to_string_lossy()).map_err(|trouble| {
+                    trouble.hinted(
+                        "this computer's model was kept by an earlier version; `towtank compare --recalibrate` measures it anew",
+                    )
+                }),
                 None => model::load(REFERENCE),
             },
         }
