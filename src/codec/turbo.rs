@@ -83,7 +83,11 @@ impl Functions {
             // their own; a name from the user's environment is the user's own choice, as `LD_PRELOAD` is.
             match unsafe { Library::new(*name) } {
                 Ok(library) => return Functions::bind(library, name),
-                Err(error) => causes.push(cause(&error)),
+                // The system's words name the file, unless another thread asked it for words at the same time.
+                Err(error) => causes.push(match cause(&error) {
+                    cause if cause.contains(name) => cause,
+                    cause => format!("{name}: {cause}"),
+                }),
             }
         }
         Err(causes.first().cloned().unwrap_or_default())

@@ -1,5 +1,7 @@
 //! What things cost on this machine, and how large samples are: pure functions of the seed and the leaf.
 
+use std::cell::Cell;
+
 use super::{Config, Cost, Costs, Dataset, Distribution, PixelCount, Size, config::scaled};
 use crate::{
     draw::{Purpose, draw},
@@ -18,7 +20,12 @@ pub(super) struct Prices {
     copy: Cost,
     dataset: Dataset,
     faults: Option<Faults>,
+    /// Sizes drawn last, by the low bits of the sample: a size is asked for twice, before the read and by it.
+    sizes: Box<[Cell<(u64, Size)>; SIZES]>,
 }
+
+/// More than there are samples between the two questions, usually.
+const SIZES: usize = 256;
 
 impl Prices {
     pub(super) fn new(config: &Config) -> Prices {
@@ -31,13 +38,22 @@ impl Prices {
             copy: config.copy.cost.clone(),
             dataset: config.dataset.clone(),
             faults: (!config.faults.is_empty()).then(|| config.faults.clone()),
+            sizes: Box::new([const { Cell::new((u64::MAX, Size { bytes: 0, pixels: 0 })) }; SIZES]),
         }
     }
 
     /// How large a sample is.
     #[inline]
     pub(super) fn size(&self, sample: u64) -> Size {
-        self.dataset.size(self.seed, sample)
+        let kept = &self.sizes[sample as usize % SIZES];
+        match kept.get() {
+            (known, size) if known == sample => size,
+            _ => {
+                let size = self.dataset.size(self.seed, sample);
+                kept.set((sample, size));
+                size
+            }
+        }
     }
 
     /// What hits a leaf. `has_bytes` says whether the payload has bytes in which a decoder finds out by itself that they are
