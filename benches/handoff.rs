@@ -4,7 +4,7 @@
 //! rounds as take about 20 µs or 1 ms. Lazy and eager wakes alternate, and so does a bare loop of the same jobs on as many threads,
 //! whose CPU time is what is subtracted.
 //!
-//! `cargo bench --bench handoff [-- ROUNDS]`
+//! `cargo bench --bench handoff [-- ROUNDS [CASE]]`
 
 use std::{cell::Cell, hint::black_box, rc::Rc, sync::Arc, thread};
 
@@ -83,13 +83,19 @@ fn median(mut of: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let rounds = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(7);
+    // cargo adds `--bench` itself.
+    let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let rounds = args.next().and_then(|arg| arg.parse().ok()).unwrap_or(7);
+    let only = args.next();
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
     let cpu = usage::process_cpu_ns();
     spin(4_000_000);
     let per_us = 4_000_000 * 1000 / (usage::process_cpu_ns() - cpu).max(1);
     println!("{threads} threads, {LANES} lanes, {rounds} rounds; µs of CPU a sample beyond the job, median (min–max)");
     for (name, samples, job_us) in [("no-op", 200_000, 0), ("20 µs", 40_000, 20), ("1 ms", 1_500, 1000)] {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         let mut table = Vec::new();
         for (wakes, how) in [(Wakes::LAZY, "lazy"), (Wakes::EAGER, "eager")] {
             table.push((how, wakes, Vec::new(), Vec::new(), Vec::new()));

@@ -1,7 +1,8 @@
 //! Jobs on their way from the scheduler to the threads of a pool.
 //!
 //! One queue, first in, first out, under one mutex; threads without a job sleep on one condition variable. Work stealing would buy
-//! nothing here: all jobs come from one thread, and each is long against the few dozen nanoseconds that it holds the lock.
+//! nothing here: all jobs come from one thread, and each is long against the few dozen nanoseconds that it holds the lock. rayon's
+//! pool, measured in this place, costs the same with lazy wakes and twice as much without, and one more allocation a job.
 //!
 //! Waking a thread is a system call, so each sleeper is woken once: `sleeping` counts those that no push has woken yet, not those
 //! that still sleep. A thread adds itself right before it waits, under the same hold of the lock, and a push that takes one off

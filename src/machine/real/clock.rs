@@ -20,6 +20,8 @@ impl WallClock {
 
 impl Clock for WallClock {
     fn now(&self) -> Time {
-        Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let elapsed = self.start.elapsed();
+        // Unlike `as_nanos`, without arithmetic of 128 bits. It is good for 584 years.
+        Time(elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos()))
     }
 }

@@ -52,14 +52,14 @@ impl Pool {
     /// Queues a job, and starts one thread more when none is free for it. An error gives the job back: the pool is closed, or it has
     /// no thread and gets none.
     pub(super) fn submit_and_grow(&self, home: &Arc<Home>, job: Arc<dyn Run>) -> Result<(), Arc<dyn Run>> {
-        let count = self.threads();
-        if count == 0 && self.start(home, 1).is_err() {
+        let threads = self.threads();
+        if threads == 0 && self.start(home, 1).is_err() {
             return Err(job);
         }
         let waiting = self.queue.push(job)?;
-        if waiting > 0 && count > 0 {
-            // Without a further thread the job waits for one of those that are there.
-            let _ = self.start(home, count + 1);
+        if waiting > 0 && threads > 0 {
+            // Where the system allows no further thread, the job waits for one of those that are there.
+            let _ = self.start(home, threads + 1);
         }
         Ok(())
     }
