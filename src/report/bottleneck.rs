@@ -24,7 +24,8 @@ use serde::Serialize;
 
 use super::{
     Bounds, Facts, Load, Resource,
-    bounds::busiest_on_pool,
+    bounds::{CORES, busiest_on_pool},
+    facts::STORE,
     humane::{number, percent, rate, seconds},
 };
 use crate::trace::{StageId, StageSummary, Summary};
@@ -176,8 +177,11 @@ impl Evidence {
 
     /// Names the bottleneck by the [rules](self), and what comes after it by the bounds of the same run.
     pub fn judge(self, bounds: &Bounds) -> Bottleneck {
+        let cpu_stage = self.cpu_stage.clone();
         let mut found = self.found();
         let is_found = |resource: Resource, name: &str| match resource {
+            // The pool as a whole is the limit of whatever stage fills it most.
+            Resource::Decode if name == CORES => [&found.name].into_iter().chain(&found.between).any(|n| *n == cpu_stage),
             Resource::Decode => found.name == name || found.between.iter().any(|b| b == name),
             // Reading for too long and too few lanes are two sides of one limit.
             Resource::Lanes if found.name == "fetch" => true,

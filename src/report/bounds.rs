@@ -18,6 +18,9 @@ use serde::Serialize;
 use super::{Facts, Resource};
 use crate::trace::{StageId, Summary};
 
+/// What the pool is called when more than one stage fills it.
+pub(super) const CORES: &str = "cores";
+
 /// The most that one resource lets through.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bound {
@@ -73,7 +76,7 @@ impl Bounds {
             }
         }
         let name = if cpu_stages == 1 { busiest_on_pool(summary, facts).map(name_of) } else { None };
-        add(Resource::Decode, name.unwrap_or_else(|| "cores".to_owned()), cpu_s, f64::from(facts.threads));
+        add(Resource::Decode, name.unwrap_or_else(|| CORES.to_owned()), cpu_s, f64::from(facts.threads));
         for (name, amount, most) in facts.store(summary) {
             add(Resource::Fetch, name.to_owned(), amount / most, 1.0);
         }

@@ -50,6 +50,9 @@ pub struct Facts {
     pub repeatable: bool,
 }
 
+/// What a store's bandwidth and its rate of requests are called.
+pub(super) const STORE: [&str; 2] = ["store bandwidth", "store requests"];
+
 /// How busy something was that can be at its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
@@ -117,8 +120,8 @@ impl Facts {
     /// How much the store did of what it can do at most, as name, amount and limit per second of what is known.
     pub(super) fn store(&self, summary: &Summary) -> Vec<(&'static str, f64, f64)> {
         let Some(fetch) = summary.stage(StageId::FETCH) else { return Vec::new() };
-        let bandwidth = self.store_bytes_per_s.map(|most| ("store bandwidth", fetch.bytes() as f64, most));
-        let requests = self.store_requests_per_s.map(|most| ("store requests", fetch.started() as f64, most));
+        let bandwidth = self.store_bytes_per_s.map(|most| (STORE[0], fetch.bytes() as f64, most));
+        let requests = self.store_requests_per_s.map(|most| (STORE[1], fetch.started() as f64, most));
         [bandwidth, requests].into_iter().flatten().filter(|(_, _, most)| *most > 0.0).collect()
     }
 

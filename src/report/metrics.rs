@@ -125,8 +125,8 @@ pub struct QueueMetrics {
     pub name: String,
     /// Its mean over the whole run.
     pub mean: f64,
-    /// The most there was. For ready batches of a measured run an upper bound: the consumer's news come late.
-    pub peak: u64,
+    /// The most there was; `null` for ready batches, since the consumer's news of them come late.
+    pub peak: Option<u64>,
     /// The most there may be; `null` when not known.
     pub capacity: Option<u64>,
 }
@@ -239,13 +239,13 @@ fn queues(summary: &Summary, facts: &Facts) -> Vec<QueueMetrics> {
     let queue = |name: &str, gauge: &Gauge, capacity| QueueMetrics {
         name: name.to_owned(),
         mean: gauge.mean(summary.end()),
-        peak: gauge.peak().unsigned_abs(),
+        peak: Some(gauge.peak().unsigned_abs()),
         capacity,
     };
     vec![
         queue("samples in lanes", loader.in_lanes(), known(u64::from(facts.lanes))),
         queue("filled slots", loader.in_ring(), known(facts.ring_slots)),
-        queue("ready batches", loader.ready_batches(), known(facts.prefetch_batches)),
+        QueueMetrics { peak: None, ..queue("ready batches", loader.ready_batches(), known(facts.prefetch_batches)) },
         queue("encoded bytes", loader.ledger(), facts.ledger_bytes),
     ]
 }

@@ -192,7 +192,7 @@ fn queues(columns: &[Column<'_>], style: Style) -> String {
                 if i == 0 { name.clone() } else { String::new() },
                 side.to_owned(),
                 amount(q.mean),
-                whole(q.peak),
+                q.peak.map_or_else(|| NONE.to_owned(), whole),
                 q.capacity.map_or_else(|| NONE.to_owned(), whole),
             ]);
         }

@@ -88,6 +88,18 @@ fn a_store_at_its_bandwidth_is_the_bottleneck_however_few_its_reads() {
     assert_eq!((of(0.95).name.as_str(), of(0.5).name.as_str()), ("fetch", "lanes"));
 }
 
+#[test]
+fn what_limits_next_is_not_what_limits_now() {
+    let toy = Toy { samples: 2000, decode_ns: 1_000_000, ..Toy::default() };
+    let summary = Summary::of(&toy.events());
+    let facts = Facts { lanes: 8, threads: 2, reads_on_pool: true, ..Facts::default() };
+    let named = |id: StageId| id.name().unwrap_or("user's").to_owned();
+    let bounds = Bounds::of(&summary, &facts, named);
+    assert_eq!(bounds.limits[0].name, "cores");
+    let found = Evidence::of(&summary, &facts, named).judge(&bounds);
+    assert_eq!((found.name.as_str(), found.next.map(|n| n.name)), ("decode", Some("consumer".to_owned())));
+}
+
 fn of_toy(toy: &Toy) -> Bottleneck {
     let (threads, lanes) = (toy.servers as u32, toy.lanes as u32);
     let facts = Facts { threads, lanes, copies: 1, ..Facts::default() };
