@@ -25,7 +25,6 @@ use serde::Serialize;
 use super::{
     Bounds, Facts, Load, Resource,
     bounds::{CORES, busiest_on_pool},
-    facts::STORE,
     humane::{number, percent, rate, seconds},
 };
 use crate::trace::{StageId, StageSummary, Summary};
