@@ -25,9 +25,9 @@ use crate::{
 #[expect(clippy::large_enum_variant, reason = "nearly every output is a batch")]
 pub(super) enum Output<U> {
     /// Slots of the unfinished batch that must be moved to the device before it can go on.
-    Piece(Vec<Slot<U>>),
+    Piece { epoch: u32, slots: Vec<Slot<U>> },
     /// The unfinished batch, of which pieces were moved, will never be a batch.
-    Discard,
+    Discard { epoch: u32 },
     /// A batch whose last sample is known.
     Batch(Sealed<U>),
     /// The error that ends the loader, in its place in the order.
@@ -199,7 +199,7 @@ impl<U> Assembly<U> {
     /// Hands over what there is of the unfinished batch.
     pub(super) fn flush(&mut self) {
         let slots = std::mem::replace(&mut self.slots, self.spare.slots.pop().unwrap_or_default());
-        self.outputs.push_back(Output::Piece(slots));
+        self.outputs.push_back(Output::Piece { epoch: self.now.epoch, slots });
         self.flushed = true;
     }
 
@@ -280,7 +280,7 @@ impl<U> Assembly<U> {
         self.launched.clear();
         self.freed.append(&mut self.slots);
         if std::mem::take(&mut self.flushed) {
-            self.outputs.push_back(Output::Discard);
+            self.outputs.push_back(Output::Discard { epoch: self.now.epoch });
         }
     }
 

@@ -280,12 +280,12 @@ impl<M: Machine> Control<M> {
         let mut slots = core.assembly.give_up();
         for output in std::mem::take(&mut core.assembly.outputs) {
             match output {
-                Output::Piece(mut piece) => slots.append(&mut piece),
+                Output::Piece { slots: mut piece, .. } => slots.append(&mut piece),
                 Output::Batch(Sealed { slots: mut piece, items, .. }) => {
                     in_flight += items.len() as u64;
                     slots.append(&mut piece);
                 }
-                Output::Discard | Output::Fail(_) | Output::End => {}
+                Output::Discard { .. } | Output::Fail(_) | Output::End => {}
             }
         }
         slots.extend(self.found.take_all());

@@ -45,6 +45,7 @@ use crate::{
 /// A batch on its way to the consumer.
 struct Departure<M: Machine> {
     id: u64,
+    epoch: u32,
     permit: bool,
     /// Slots still to be copied.
     pieces: VecDeque<Vec<Slot<Unit<M>>>>,
@@ -160,12 +161,13 @@ impl<M: Machine> Outgoing<M> {
         self.accept(cx.waker());
         self.dispatch();
         self.deliver();
-        let waits = status.waits_holding.filter(|_| self.sent.is_empty() && self.terminal.is_none());
+        let waits = status.waits_holding.filter(|_| self.sent.is_empty() && !self.told);
         if self.waits_for_consumer(waits.is_some())
             && let Some((batches, oldest)) = waits
         {
             self.terminal = Some(Err(Error::Held { batches, oldest }));
             self.abandon();
+            self.deliver();
         }
         if self.departures.is_empty()
             && !self.told
@@ -255,14 +257,14 @@ impl<M: Machine> Outgoing<M> {
     fn accept(&mut self, waker: &Waker) {
         while let Some(output) = self.control.next_output(waker) {
             match output {
-                Output::Piece(slots) => self.unsealed().pieces.push_back(slots),
-                Output::Discard => self.unsealed().discarded = true,
+                Output::Piece { epoch, slots } => self.unsealed(epoch).pieces.push_back(slots),
+                Output::Discard { epoch } => self.unsealed(epoch).discarded = true,
                 Output::Batch(sealed) => {
                     assert_eq!(sealed.index, self.next_index, "batches depart in order");
                     self.next_index += 1;
                     let (index, epoch, count) = (sealed.index, sealed.epoch, sealed.items.len() as u64);
                     self.record(sealed.sealed, index, epoch, StageId::BATCH, Kind::Sealed, sealed.first_filled, count);
-                    self.unsealed().sealed = Some(sealed);
+                    self.unsealed(epoch).sealed = Some(sealed);
                 }
                 Output::Fail(error) => {
                     self.terminal.get_or_insert(Err(error));
@@ -282,10 +284,11 @@ impl<M: Machine> Outgoing<M> {
     }
 
     /// The departure of the batch under assembly.
-    fn unsealed(&mut self) -> &mut Departure<M> {
+    fn unsealed(&mut self, epoch: u32) -> &mut Departure<M> {
         if self.departures.back().is_none_or(|last| last.sealed.is_some() || last.discarded) {
             self.departures.push_back(Departure {
                 id: self.next_id,
+                epoch,
                 permit: false,
                 pieces: VecDeque::new(),
                 device: None,
@@ -346,8 +349,7 @@ impl<M: Machine> Outgoing<M> {
             };
             departure.copying = src.len();
             // A copy's events count batches.
-            let epoch = departure.sealed.as_ref().map_or(self.state.epoch, |sealed| sealed.epoch);
-            let item = Item { epoch, position: batch_index, sample: batch_index };
+            let item = Item { epoch: departure.epoch, position: batch_index, sample: batch_index };
             let op = Op { stage: StageId::TRANSFER, rank: self.control.rank, attempt: 0, item };
             self.copies.submit(Copy { departure: departure.id, op, src, dst, at: departure.copied });
         }
@@ -359,7 +361,7 @@ impl<M: Machine> Outgoing<M> {
             if let Some(failure) = front.failed.take() {
                 self.terminal = Some(Err(Error::Fatal(failure)));
                 self.abandon();
-                return;
+                continue;
             }
             if front.copying > 0 || !(front.discarded || front.is_done()) {
                 return;

@@ -77,6 +77,18 @@ fn keeping_every_batch_is_an_error_that_says_so() {
 }
 
 #[test]
+fn keeping_every_batch_is_an_error_for_the_last_one_too_and_none_when_all_were_had() {
+    every_kind(|settings, lends| {
+        let most = settings.prefetch + settings.held;
+        let one_more = Settings { samples: 4 * (most as u64 + 1), ..settings.clone() };
+        let (count, error, _, _) = keep(&one_more, WORLD, lends, |_, _| true);
+        assert_eq!((count, error), (most, Some(Error::Held { batches: most, oldest: 0 })), "{settings:?}");
+        let (count, error, _, _) = keep(&Settings { samples: 4 * most as u64, ..settings }, WORLD, lends, |_, _| true);
+        assert_eq!((count, error), (most, None));
+    });
+}
+
+#[test]
 fn keeping_one_less_than_there_are_is_allowed() {
     every_kind(|settings, lends| {
         let spare = (settings.prefetch + settings.held) as u64 - 1;
