@@ -33,6 +33,9 @@ use crate::{
     sync::{Condvar, Mutex, MutexGuard, lock},
 };
 
+#[cfg(all(test, towtank_loom))]
+mod checked;
+
 /// A channel between a loader and its consumer, whose stamps are read off `clock`.
 ///
 /// `D` is the machine's [`DeviceBatch`](crate::machine::Machine::DeviceBatch), `U` its [`Unit`](crate::machine::Unit).
