@@ -18,6 +18,7 @@ use super::{
     executor::Tasks,
     leaf::{JobCell, LeafId},
     payload::SimPayload,
+    price::Prices,
     resource::{Account, Charge, Cpu, Link},
     timers::{Alarm, AlarmId},
     wake::TaskId,
@@ -50,6 +51,7 @@ pub(super) struct Core {
 pub(super) struct Inner<P: SimPayload> {
     pub(super) core: RefCell<Core>,
     pub(super) clock: SimClock,
+    pub(super) prices: Prices,
     pub(super) content: P::Content,
     pub(super) seed: u64,
     pub(super) count: u64,
@@ -236,7 +238,7 @@ impl<P: SimPayload> SimMachine<P> {
     }
 
     fn request(&self, op: Op, kind: LeafKind, bytes: u64, busy_ns: u64) -> Result<Request, Failure> {
-        let fault = self.inner.core.borrow().world.prices.fault(&op, kind, P::HAS_BYTES);
+        let fault = self.inner.prices.fault(&op, kind, P::HAS_BYTES);
         let busy_ns = slowed(busy_ns, fault);
         if busy_ns > Cpu::JOB_NS_MAX || bytes > Link::BYTES_MAX {
             let words = format!("a leaf of {busy_ns} ns and {bytes} bytes is beyond what can be simulated");
@@ -282,17 +284,13 @@ impl<P: SimPayload> Machine for SimMachine<P> {
     }
 
     fn bytes_bound(&self, sample: u64) -> Option<u64> {
-        Some(self.inner.core.borrow().world.prices.size(sample).bytes)
+        Some(self.inner.prices.size(sample).bytes)
     }
 
     async fn read(&self, op: Op) -> Result<Bytes<Self>, Failure> {
         let sample = op.item.sample;
-        let (size, wait_ns, busy_ns) = {
-            let world = &self.inner.core.borrow().world;
-            let size = world.prices.size(sample);
-            let (wait_ns, busy_ns) = world.prices.read_ns(&op, size.bytes);
-            (size, wait_ns, busy_ns)
-        };
+        let size = self.inner.prices.size(sample);
+        let (wait_ns, busy_ns) = self.inner.prices.read_ns(&op, size.bytes);
         if sample >= self.inner.count {
             let words = format!("the dataset has {} samples, there is no sample {sample}", self.inner.count);
             return Err(self.refuse(&op, 0, Failure::new(FailureKind::NotFound, words)));
@@ -313,7 +311,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        let Some(busy_ns) = self.inner.core.borrow().world.prices.cpu_ns(&op, &work) else {
+        let Some(busy_ns) = self.inner.prices.cpu_ns(&op, &work) else {
             let words = format!("nobody knows what work of the kind `{}` costs", work.kind);
             return Err(self.refuse(&op, work.bytes, Failure::new(FailureKind::Lost, words)));
         };
@@ -331,7 +329,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         at: usize,
     ) -> Result<Copied<Self>, Failure> {
         let bytes = src.len() as u64 * dst.slot_bytes as u64;
-        let busy_ns = self.inner.core.borrow().world.prices.copy_ns(&op, bytes);
+        let busy_ns = self.inner.prices.copy_ns(&op, bytes);
         let cell = JobCell::new(move |fault| {
             fault::inside(None, || {
                 if let Some(failure) = fault.and_then(fault::Fault::failure) {

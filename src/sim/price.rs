@@ -1,6 +1,6 @@
 //! What things cost on this machine, and how large samples are: pure functions of the seed and the leaf.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
 use super::{Config, Cost, Costs, Dataset, Distribution, PixelCount, Size, config::scaled};
 use crate::{
@@ -10,22 +10,21 @@ use crate::{
     trace::StageId,
 };
 
+/// Sizes kept; a power of two.
+const LATELY: usize = 256;
+
 /// The tables of a machine.
 pub(super) struct Prices {
     seed: u64,
     costs: Costs,
     first_byte_ns: Distribution,
-    connection_bytes_per_s: Option<u64>,
     read: Cost,
     copy: Cost,
     dataset: Dataset,
+    /// Sizes drawn lately, by the low bits of the sample: a loader asks for a size when it reserves memory and again when it reads.
+    lately: RefCell<Box<[(u64, Size); LATELY]>>,
     faults: Option<Faults>,
-    /// Sizes drawn last, by the low bits of the sample: a size is asked for twice, before the read and by it.
-    sizes: Box<[Cell<(u64, Size)>; SIZES]>,
 }
-
-/// More than there are samples between the two questions, usually.
-const SIZES: usize = 256;
 
 impl Prices {
     pub(super) fn new(config: &Config) -> Prices {
@@ -33,27 +32,25 @@ impl Prices {
             seed: config.seed,
             costs: config.costs.clone(),
             first_byte_ns: config.store.first_byte_ns.clone(),
-            connection_bytes_per_s: config.store.connection_bytes_per_s,
             read: config.store.cost.clone(),
             copy: config.copy.cost.clone(),
             dataset: config.dataset.clone(),
+            lately: RefCell::new(Box::new([(u64::MAX, Size::default()); LATELY])),
             faults: (!config.faults.is_empty()).then(|| config.faults.clone()),
-            sizes: Box::new([const { Cell::new((u64::MAX, Size { bytes: 0, pixels: 0 })) }; SIZES]),
         }
     }
 
     /// How large a sample is.
     #[inline]
     pub(super) fn size(&self, sample: u64) -> Size {
-        let kept = &self.sizes[sample as usize % SIZES];
-        match kept.get() {
-            (known, size) if known == sample => size,
-            _ => {
-                let size = self.dataset.size(self.seed, sample);
-                kept.set((sample, size));
-                size
-            }
+        if !self.dataset.is_random() {
+            return self.dataset.size(self.seed, sample);
         }
+        let lately = &mut self.lately.borrow_mut()[sample as usize % LATELY];
+        if lately.0 != sample {
+            *lately = (sample, self.dataset.size(self.seed, sample));
+        }
+        lately.1
     }
 
     /// What hits a leaf. `has_bytes` says whether the payload has bytes in which a decoder finds out by itself that they are
@@ -66,20 +63,6 @@ impl Prices {
             _ => None,
         };
         spoiled.or_else(|| faults.verdict(self.seed, op, kind))
-    }
-
-    /// Time that the connection of a read takes for so many bytes, rounded up (ns).
-    #[inline]
-    pub(super) fn transfer_ns(&self, bytes: u64) -> u64 {
-        const NS_PER_S: u64 = 1_000_000_000;
-        match self.connection_bytes_per_s {
-            None => 0,
-            Some(rate) => match bytes.checked_mul(NS_PER_S) {
-                Some(product) => product.div_ceil(rate.max(1)),
-                None => u64::try_from((u128::from(bytes) * u128::from(NS_PER_S)).div_ceil(u128::from(rate.max(1))))
-                    .unwrap_or(u64::MAX),
-            },
-        }
     }
 
     /// Time until the first byte of a read of so many bytes, and CPU time of the read (ns).
@@ -117,14 +100,22 @@ impl Prices {
 }
 
 impl Dataset {
+    fn is_random(&self) -> bool {
+        match self {
+            Dataset::Listed(_) => false,
+            Dataset::Drawn { bytes, pixels, .. } => {
+                bytes.is_random() || matches!(pixels, PixelCount::Drawn(law) if law.is_random())
+            }
+        }
+    }
+
     /// How large a sample is, in a run with this seed; a sample that a [list](Dataset::Listed) does not have is empty.
     #[inline]
     pub fn size(&self, seed: u64, sample: u64) -> Size {
         match self {
             Dataset::Listed(sizes) => usize::try_from(sample).ok().and_then(|k| sizes.get(k)).copied().unwrap_or_default(),
             Dataset::Drawn { bytes, pixels, .. } => {
-                let random = bytes.is_random() || matches!(pixels, PixelCount::Drawn(law) if law.is_random());
-                let words = match random {
+                let words = match self.is_random() {
                     true => {
                         let block = draw(seed, Purpose::DATASET, sample, 0);
                         [block.word(0), block.word(1)]

@@ -30,6 +30,7 @@ use super::{
     executor::{Body, Tasks},
     machine::{Core, Inner, SimClock},
     payload::carried::Carried,
+    price::Prices,
     resource::NEVER,
     wake::{self, Entered},
     world::{Due, World},
@@ -115,6 +116,7 @@ impl<P: SimPayload> Simulation<P> {
         let inner = Rc::new(Inner {
             core: RefCell::new(Core { tasks: Tasks::new(run), world: World::new(&config, recorder) }),
             clock: SimClock(Arc::new(AtomicU64::new(0))),
+            prices: Prices::new(&config),
             content,
             seed: config.seed,
             count: config.dataset.count(),
@@ -317,13 +319,18 @@ fn next_step<P: SimPayload>(
         }
         let n = due.len() + tasks.ready();
         if n == 0 {
-            // Jobs, which have just run, may have woken somebody too.
-            tasks.drain_wakes();
-            if tasks.ready() > 0 {
+            // The jobs that ran just now may have woken somebody too.
+            if std::mem::take(&mut world.bodies_ran) {
+                tasks.drain_wakes();
                 continue;
             }
             let next = world.next();
             if next == NEVER {
+                // Only somebody outside of the run can have woken a task since.
+                tasks.drain_wakes();
+                if tasks.ready() > 0 {
+                    continue;
+                }
                 return Step::Stall(StallReason::Stuck);
             }
             if next > limits.time_ns {

@@ -43,7 +43,7 @@ impl AlarmId {
 }
 
 /// A time and the name of an alarm in one number, ordered as both are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 struct Entry(u128);
 
 impl Entry {
@@ -82,7 +82,8 @@ struct Pending {
 /// All alarms of a run.
 #[derive(Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<Entry>>,
+    /// [`Entry`]s, as plain numbers, which compare without branching.
+    heap: BinaryHeap<Reverse<u128>>,
     /// In the order of times.
     queue: VecDeque<Entry>,
     pending: Vec<Pending>,
@@ -100,7 +101,7 @@ impl Timers {
     #[inline]
     pub(super) fn set(&mut self, at: u64, alarm: Alarm) -> AlarmId {
         let id = self.insert(alarm, Place::Heap);
-        self.heap.push(Reverse(Entry::new(at, id)));
+        self.heap.push(Reverse(Entry::new(at, id).0));
         id
     }
 
@@ -148,7 +149,7 @@ impl Timers {
         self.forgotten += usize::from(place == Place::Heap);
         if self.forgotten > 64 && self.forgotten * 2 > self.heap.len() {
             let pending = &self.pending;
-            self.heap.retain(|Reverse(entry)| pending[entry.id().slot()].id == entry.id());
+            self.heap.retain(|Reverse(entry)| pending[Entry(*entry).id().slot()].id == Entry(*entry).id());
             self.forgotten = 0;
         }
         Some(alarm)
@@ -158,9 +159,9 @@ impl Timers {
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
         let in_heap = loop {
-            match self.heap.peek() {
+            match self.heap.peek().map(|Reverse(entry)| Entry(*entry)) {
                 None => break Timers::NEVER,
-                Some(Reverse(entry)) if self.is_pending(entry.id()) => break entry.at(),
+                Some(entry) if self.is_pending(entry.id()) => break entry.at(),
                 Some(_) => {
                     self.heap.pop();
                     self.forgotten -= 1;
@@ -188,7 +189,7 @@ impl Timers {
             self.queue.pop_front();
             self.tell_if_pending(entry, &mut tell);
         }
-        while let Some(Reverse(entry)) = self.heap.peek().copied()
+        while let Some(entry) = self.heap.peek().map(|Reverse(entry)| Entry(*entry))
             && entry.at() <= now
         {
             self.heap.pop();
@@ -221,7 +222,7 @@ impl Timers {
 
     /// All alarms that are pending, with their times, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Alarm)> + '_ {
-        let entries = self.heap.iter().map(|Reverse(entry)| entry).chain(&self.queue);
+        let entries = self.heap.iter().map(|Reverse(entry)| Entry(*entry)).chain(self.queue.iter().copied());
         entries.filter(|entry| self.is_pending(entry.id())).map(|entry| (entry.at(), &self.pending[entry.id().slot()].alarm))
     }
 }

@@ -38,10 +38,8 @@ impl Inbox {
         self.any.store(true, Ordering::Release);
     }
 
+    #[cold]
     fn take(&self) -> Vec<TaskId> {
-        if !self.any.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
         self.any.store(false, Ordering::Relaxed);
         mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -60,28 +58,22 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let here = LOCAL.try_with(|local| {
-            let here = local.run.get() == self.run;
-            if here {
-                local.woken.borrow_mut().push(self.task);
-            }
-            here
-        });
-        // `Err` while the thread's locals are being destroyed: no run is under way here.
-        if !here.unwrap_or(false) {
+        // `Err` while the thread's locals are being destroyed.
+        let here = RUN.get() == self.run && WOKEN.try_with(|woken| woken.borrow_mut().push(self.task)).is_ok();
+        if here {
+            ANY.set(true);
+        } else {
             self.inbox.push(self.task);
         }
     }
 }
 
-struct Local {
-    /// The run under way on this thread, 0 for none.
-    run: Cell<u64>,
-    woken: RefCell<Vec<TaskId>>,
-}
-
 thread_local! {
-    static LOCAL: Local = const { Local { run: Cell::new(0), woken: RefCell::new(Vec::new()) } };
+    /// The run under way on this thread, 0 for none.
+    static RUN: Cell<u64> = const { Cell::new(0) };
+    /// Whether there is anything in [`WOKEN`], which is dearer to look at.
+    static ANY: Cell<bool> = const { Cell::new(false) };
+    static WOKEN: RefCell<Vec<TaskId>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A number that no other run of this process has; never 0.
@@ -98,29 +90,26 @@ pub(super) struct Entered {
 
 impl Entered {
     pub(super) fn new(run: u64) -> Entered {
-        LOCAL.with(|local| Entered { outer: local.run.replace(run), outer_woken: local.woken.take() })
+        ANY.set(false);
+        Entered { outer: RUN.replace(run), outer_woken: WOKEN.take() }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        LOCAL.with(|local| {
-            local.run.set(self.outer);
-            local.woken.replace(mem::take(&mut self.outer_woken));
-        });
+        RUN.set(self.outer);
+        ANY.set(!self.outer_woken.is_empty());
+        WOKEN.set(mem::take(&mut self.outer_woken));
     }
 }
 
 /// Hands over all wakes of the run under way, in the order in which they came; those from elsewhere come last.
 #[inline]
 pub(super) fn drain(inbox: &Inbox, mut wake: impl FnMut(TaskId)) {
-    LOCAL.with(|local| {
-        let woken = &mut *local.woken.borrow_mut();
-        for task in woken.drain(..) {
-            wake(task);
-        }
-    });
-    for task in inbox.take() {
-        wake(task);
+    if ANY.replace(false) {
+        WOKEN.with_borrow_mut(|woken| woken.drain(..).for_each(&mut wake));
+    }
+    if inbox.any.load(Ordering::Relaxed) {
+        inbox.take().into_iter().for_each(wake);
     }
 }

@@ -24,7 +24,6 @@ use super::{
     config::scaled,
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, Leaf, LeafId, Leaves, Phase},
-    price::Prices,
     resource::{Account, Bucket, Cpu, Gate, Link, NAME_MAX, NEVER, Rouse, Scheduler},
     timers::{Alarm, AlarmId, Timers},
 };
@@ -85,9 +84,11 @@ pub(super) struct World {
     pub(super) device: Account,
     pub(super) recorder: Recorder,
     pub(super) fired: u64,
-    pub(super) prices: Prices,
+    /// A body has run since somebody last looked.
+    pub(super) bodies_ran: bool,
     bucket: Option<Bucket>,
     reader: Reader,
+    connection_bytes_per_s: Option<u64>,
     copy_by: CopyBy,
     wakeup_ns: u64,
     /// Leaves given up that still run.
@@ -119,9 +120,10 @@ impl World {
             device: Account::new(None),
             recorder,
             fired: 0,
-            prices: Prices::new(config),
+            bodies_ran: false,
             bucket: store.requests.map(Bucket::new),
             reader: store.reader,
+            connection_bytes_per_s: store.connection_bytes_per_s,
             copy_by: config.copy.by,
             wakeup_ns: config.wakeup_ns,
             running_alone: 0,
@@ -291,7 +293,7 @@ impl World {
                     leaf.bytes = fault::kept(leaf.bytes, keep_ppm);
                 }
                 if self.link.is_none() {
-                    wait_ns = wait_ns.saturating_add(self.prices.transfer_ns(leaf.bytes));
+                    wait_ns = wait_ns.saturating_add(transfer_ns(self.connection_bytes_per_s, leaf.bytes));
                 }
                 if let Some(Fault::Slow { times }) = fault {
                     wait_ns = wait_ns.saturating_mul(u64::from(times));
@@ -380,6 +382,7 @@ impl World {
             && leaf.failed.is_none()
         {
             leaf.failed = body.run(leaf.fault);
+            self.bodies_ran = true;
         }
         let (op, since, holds, given_up) = (leaf.op, leaf.since, leaf.holds, leaf.given_up);
         leaf.holds = Holds::default();
@@ -575,6 +578,16 @@ impl World {
             stage: op.stage,
             kind,
         });
+    }
+}
+
+/// Time that a connection of this rate takes for so many bytes, rounded up (ns).
+fn transfer_ns(bytes_per_s: Option<u64>, bytes: u64) -> u64 {
+    const NS_PER_S: u64 = 1_000_000_000;
+    let Some(rate) = bytes_per_s.map(|rate| rate.max(1)) else { return 0 };
+    match bytes.checked_mul(NS_PER_S) {
+        Some(product) => product.div_ceil(rate),
+        None => u64::try_from((u128::from(bytes) * u128::from(NS_PER_S)).div_ceil(u128::from(rate))).unwrap_or(u64::MAX),
     }
 }
 

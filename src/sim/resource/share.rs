@@ -9,32 +9,19 @@
 //! changes of the rate `v` grows by exactly rate × time, so nothing drifts; a user is done at the whole nanosecond nearest to the instant
 //! at which `v` reaches its mark, halves rounded up. Where the work is a multiple of the rate, that instant is exact.
 //!
-//! `v` wraps around. Two marks are compared by their distance, which is right as long as no two users are further apart than
-//! 2⁶³ units: the owner bounds the work of one user by [`WORK_MAX`].
+//! `v` would outgrow its 64 bits within minutes of simulated time, so when it gets large it is subtracted from every mark and starts
+//! anew; the owner bounds the work of one user by [`WORK_MAX`]. A mark and its user are one number, so that the heap compares without
+//! branching.
 
-use std::{cmp::Ordering, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::NEVER;
 
 /// The most work one user may bring, in units.
-pub(super) const WORK_MAX: u64 = (1 << 63) - (1 << 40);
+pub(super) const WORK_MAX: u64 = 1 << 62;
 
-/// Users of a resource that all progress at the same rate.
-#[derive(Default)]
-pub(super) struct Share {
-    /// Work done so far for a user present from the beginning, modulo 2⁶⁴.
-    v: u64,
-    /// When `v` was brought up to date (ns).
-    at: u64,
-    arrivals: u64,
-    heap: BinaryHeap<User>,
-}
-
-struct User {
-    mark: u64,
-    /// When it came, as a number, above [`NAME_BITS`] bits of its name.
-    arrival: u64,
-}
+/// Beyond this `v` starts anew.
+const V_MAX: u64 = 1 << 61;
 
 /// Bits of a name.
 const NAME_BITS: u32 = 24;
@@ -42,33 +29,38 @@ const NAME_BITS: u32 = 24;
 /// The largest name of a user.
 pub(in crate::sim) const NAME_MAX: u32 = (1 << NAME_BITS) - 1;
 
+/// A user: the work at which it is done, then the order in which it came, then its name.
+#[derive(Clone, Copy)]
+struct User(u128);
+
 impl User {
     #[inline]
-    fn name(&self) -> u32 {
-        self.arrival as u32 & NAME_MAX
+    fn new(mark: u64, arrival: u64, name: u32) -> User {
+        User(u128::from(mark) << 64 | u128::from(arrival << NAME_BITS | u64::from(name)))
+    }
+
+    #[inline]
+    fn mark(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline]
+    fn name(self) -> u32 {
+        self.0 as u32 & NAME_MAX
     }
 }
 
-impl Ord for User {
-    /// The greatest is the one to leave first: the nearest mark, and of equal ones the earliest arrival.
-    #[inline]
-    fn cmp(&self, other: &User) -> Ordering {
-        let distance = other.mark.wrapping_sub(self.mark) as i64;
-        if distance != 0 { distance.cmp(&0) } else { other.arrival.cmp(&self.arrival) }
-    }
+/// Users of a resource that all progress at the same rate.
+#[derive(Default)]
+pub(super) struct Share {
+    /// Work done for a user present since `v` started anew.
+    v: u64,
+    /// When `v` was brought up to date (ns).
+    at: u64,
+    arrivals: u64,
+    /// [`User`]s, the first to be done on top.
+    heap: BinaryHeap<Reverse<u128>>,
 }
-impl PartialOrd for User {
-    #[inline]
-    fn partial_cmp(&self, other: &User) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl PartialEq for User {
-    fn eq(&self, other: &User) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for User {}
 
 impl Share {
     /// Number of users.
@@ -87,20 +79,33 @@ impl Share {
     #[inline]
     pub(super) fn advance(&mut self, now: u64, rate: u64) -> u64 {
         let elapsed = now - self.at;
-        if !self.heap.is_empty() {
-            self.v = self.v.wrapping_add(elapsed.wrapping_mul(rate));
-        }
         self.at = now;
+        if self.heap.is_empty() {
+            self.v = 0;
+        } else {
+            self.v += elapsed * rate;
+            if self.v > V_MAX {
+                self.start_anew();
+            }
+        }
         elapsed
+    }
+
+    #[cold]
+    fn start_anew(&mut self) {
+        let done = u128::from(self.v) << 64;
+        // A mark that was just passed, and not yet taken note of, becomes 0.
+        self.heap = self.heap.drain().map(|Reverse(user)| Reverse(user - done.min(user >> 64 << 64))).collect();
+        self.v = 0;
     }
 
     /// A user comes, with work that is at most [`WORK_MAX`].
     #[inline]
     pub(super) fn push(&mut self, name: u32, work: u64) {
-        debug_assert!(work <= WORK_MAX, "work of {work} units cannot be told from work already done");
+        debug_assert!(work <= WORK_MAX, "work of {work} units is too much for one user");
         debug_assert!(name <= NAME_MAX, "no room for the name {name}");
         self.arrivals += 1;
-        self.heap.push(User { mark: self.v.wrapping_add(work), arrival: self.arrivals << NAME_BITS | u64::from(name) });
+        self.heap.push(Reverse(User::new(self.v + work, self.arrivals, name).0));
     }
 
     /// When the next user is done if the rate (units/ns) stays as it is (ns).
@@ -108,9 +113,9 @@ impl Share {
     pub(super) fn next(&self, rate: u64) -> u64 {
         match self.heap.peek() {
             None => NEVER,
-            Some(user) => {
-                let left = user.mark.wrapping_sub(self.v);
-                if left as i64 <= 0 { self.at } else { self.at.saturating_add((left + rate / 2) / rate) }
+            Some(Reverse(user)) => {
+                let left = User(*user).mark().saturating_sub(self.v);
+                self.at + (left + rate / 2) / rate
             }
         }
     }
@@ -118,14 +123,42 @@ impl Share {
     /// The next user that is done by now, at this rate (units/ns).
     #[inline]
     pub(super) fn pop_done(&mut self, rate: u64) -> Option<u32> {
-        // Those for whom `next` rounds down to no time at all.
-        let nearly = (rate - rate / 2) as i64;
-        let done = self.heap.peek().is_some_and(|user| (user.mark.wrapping_sub(self.v) as i64) < nearly);
-        if done { self.heap.pop().map(|user| user.name()) } else { None }
+        // Those for whom `next` rounds down to no time at all are done too.
+        let nearly = self.v + (rate - rate / 2);
+        let Reverse(user) = self.heap.peek()?;
+        let user = User(*user);
+        if user.mark() >= nearly {
+            return None;
+        }
+        self.heap.pop();
+        Some(user.name())
     }
 
     /// A user leaves before it is done. In O(n): it is rare.
     pub(super) fn remove(&mut self, name: u32) {
-        self.heap.retain(|user| user.name() != name);
+        self.heap.retain(|Reverse(user)| User(*user).name() != name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starting_anew_moves_nobody() {
+        let rate = 1 << 22;
+        let mut share = Share::default();
+        let mut now = 0;
+        share.push(7, WORK_MAX);
+        // A thousand short ones come and go while the long one stays.
+        for k in 0..1000 {
+            share.advance(now, rate);
+            share.push(8, (1 << 52) + k * rate);
+            now = share.next(rate);
+            share.advance(now, rate);
+            assert_eq!(share.pop_done(rate), Some(8));
+        }
+        assert!(share.v < V_MAX);
+        assert_eq!(share.next(rate), WORK_MAX / rate);
     }
 }
