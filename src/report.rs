@@ -51,6 +51,9 @@ pub struct Report {
     /// How far the simulation was off, when there are both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Errors>,
+    /// Why the loader ended before its plan did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// What the scenario expected.
     pub expectations: Vec<Expectation>,
 }
@@ -92,7 +95,7 @@ impl Report {
     pub fn new(scenario: impl Into<String>, seed: u64, simulated: Option<Metrics>, measured: Option<Metrics>) -> Report {
         let errors = simulated.as_ref().zip(measured.as_ref()).map(|(s, m)| Errors::of(s, m));
         let bottleneck = measured.as_ref().or(simulated.as_ref()).map(|m| m.bottleneck.name.clone());
-        Report { scenario: scenario.into(), seed, bottleneck, simulated, measured, errors, expectations: Vec::new() }
+        Report { scenario: scenario.into(), seed, bottleneck, simulated, measured, errors, error: None, expectations: Vec::new() }
     }
 
     /// Whether every expectation held.

@@ -2,10 +2,11 @@
 
 use std::{
     fs,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use serde_json::Value;
+use towtank::synth;
 
 fn towtank(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_towtank")).args(args).output().expect("the program runs")
@@ -94,7 +95,7 @@ fn a_trace_opens_as_json() {
     let trace: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().len() > 160);
     let nowhere = sim(&["--trace", "no/such/folder/trace.json"]);
-    assert_eq!(nowhere.status.code(), Some(1));
+    assert_eq!(nowhere.status.code(), Some(2));
     assert!(stderr(&nowhere).contains("no/such/folder/trace.json"));
 }
 
@@ -178,4 +179,86 @@ fn a_reader_that_leaves_is_no_failure() {
     let output = Command::new("bash").args(["-c", &script]).output().expect("bash runs");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_copy_that_fails_ends_the_loader_with_its_error() {
+    for seed in 1..=6 {
+        let seed = seed.to_string();
+        let shapes: [&[&str]; 2] = [
+            &["--set", "faults.failed_copies=[0]", "--set", "loader.ring=32"],
+            &[
+                "--set",
+                "faults.failed_copies=30 %",
+                "--set",
+                "loader.batch=8",
+                "--set",
+                "loader.ring=16",
+                "--set",
+                "loader.copies=4",
+                "--set",
+                "loader.prefetch=6",
+                "--set",
+                "consumer.step=0 ms",
+                "--set",
+                "loader.epochs=3",
+            ],
+        ];
+        for shape in shapes {
+            let common = ["sim", "quickstart", "--set", "machine=reference-2core", "--seed", &seed, "--json"];
+            let output = towtank(&[&common[..], shape].concat());
+            assert_eq!(output.status.code(), Some(1));
+            assert!(stderr(&output).contains("the loader cannot go on: device"), "{}", stderr(&output));
+            assert!(report(&output)["error"].as_str().is_some_and(|why| why.contains("device")));
+        }
+    }
+}
+
+#[test]
+fn an_expectation_that_fails_decides_the_exit_code_whoever_reads() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_towtank"))
+        .args(["sim", "slow-consumer", "--set", "dataset.count=160", "--set", "consumer.step=1 ms"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    drop(child.stdout.take());
+    assert_eq!(child.wait_with_output().expect("it ends").status.code(), Some(1));
+}
+
+#[test]
+fn a_broken_image_is_named_with_a_way_out_and_can_be_skipped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for index in 0..6 {
+        let spec = synth::Spec { width: 40, height: 30, ..synth::Spec::plan(1, index) };
+        let mut bytes = synth::jpeg(&spec);
+        if index == 3 {
+            bytes.truncate(bytes.len() / 2);
+        }
+        fs::write(folder.path().join(format!("{index}.jpg")), bytes).expect("an image");
+    }
+    let path = folder.path().to_str().expect("UTF-8");
+    let common = ["run", "quickstart", "--json", "--data", path, "--set", "loader.batch=2", "--set", "consumer.step=0 ms"];
+    let output = towtank(&common);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("3.jpg") && stderr(&output).contains("hint: `loader.errors"), "{}", stderr(&output));
+    let told = report(&output);
+    assert!(told["error"].as_str().is_some_and(|why| why.contains("3.jpg")), "{told}");
+    let once = told["expectations"].as_array().expect("a list").iter().find(|e| e["name"] == "exactly_once");
+    assert_eq!(once.expect("it is expected")["held"], true, "{told}");
+
+    let output = towtank(&[&common[..], &["--set", "loader.errors=skip"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = report(&output);
+    assert_eq!((told["measured"]["delivered"].as_u64(), told["measured"]["skipped"].as_u64()), (Some(10), Some(2)), "2 epochs");
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_anything_is_done() {
+    let output = sim(&["--trace", "/no/such/folder/trace.json"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/no/such/folder/trace.json") && stderr(&output).contains("hint"), "{}", stderr(&output));
+    let output = towtank(&["run", "quickstart", "--set", "faults.stalled=[7]"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("fetch_deadline"), "{}", stderr(&output));
 }

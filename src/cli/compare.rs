@@ -18,12 +18,14 @@ use super::{
     args::CompareArgs,
     images::{bar, cache_folder, images},
     output::{Spinner, TraceFile, say, tell},
-    run::failed,
+    run::{ended_early, failed, refuse_endless},
 };
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let typed = &args.run.scenario;
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
+    refuse_endless(&scenario)?;
+    let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
     let images = images(&scenario, args.run.data.as_deref())?;
     let machine = match &scenario.machine {
         MachineChoice::This => this_computer(&scenario, args.recalibrate)?,
@@ -39,25 +41,25 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
         stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
     })?;
     drop(spinner);
-    let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = scenario.measure(images.folder, &images.samples, recorder);
+    let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
-    trace.close(&mut measured.recorder)?;
 
     let (predicted, found) = (Some(simulated.metrics.clone()), Some(measured.metrics.clone()));
     let mut report = Report::new(scenario.name.clone(), scenario.seed, predicted, found);
     let both = simulated.verdicts.iter().map(|v| named(v, "simulated"));
     let verdicts: Vec<Verdict> = both.chain(measured.verdicts.iter().map(|v| named(v, "measured"))).collect();
     report.expectations = verdicts.iter().map(Expectation::from).collect();
+    let ends = [("simulated loader", &simulated.error), ("measured loader", &measured.error)];
+    let early = ends.into_iter().find_map(|(which, error)| Some(ended_early(which, error.as_ref()?, &images.folder)));
+    report.error.clone_from(&early);
     let told = tell(&report, &verdicts, typed.json);
-    for (which, error) in [("simulated", &simulated.error), ("measured", &measured.error)] {
-        if let Some(error) = error {
-            return Err(Ending::Failed(format!("the {which} loader ended early: {error}")));
-        }
+    let closed = trace.close(&mut measured.recorder);
+    match early {
+        Some(why) => Err(Ending::Failed(why)),
+        None => told.and(closed),
     }
-    told
 }
 
 fn named(verdict: &Verdict, which: &str) -> Verdict {
@@ -85,7 +87,7 @@ fn this_computer(scenario: &Scenario, again: bool) -> Result<MachineModel, Endin
     bar.finish_and_clear();
     let machine = measured.map_err(|error: CalibrateError| Ending::Failed(error.to_string()))?;
     if let Some(path) = file {
-        let unfinished = path.with_extension("unfinished");
+        let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
         let keep = fs::write(&unfinished, machine.to_toml()).and_then(|()| fs::rename(&unfinished, &path));
         match keep {
             Ok(()) => say(&format!("this computer is calibrated; its model is kept in `{}`", path.display())),

@@ -34,7 +34,7 @@ pub(crate) fn images(scenario: &Scenario, data: Option<&Path>) -> Result<Images,
         (None, Dataset::Synthetic { count, seed }) => synthetic(*count, *seed)?,
         (None, Dataset::Drawn(model)) => {
             let what = format!("the dataset of `{}`, \"{}\", exists only as a model", scenario.name, model.title);
-            let hint = "name a folder of images with `--data DIR`, or set `dataset.kind=synthetic`";
+            let hint = "`--data DIR` reads the images of a folder instead";
             return Err(wrong(Diagnostic::new(what).at(scenario.places.of("dataset.kind")).hint(hint)));
         }
     };
@@ -77,7 +77,10 @@ pub(crate) fn write(folder: &Path, count: u64, seed: u64) -> Result<synth::Summa
     let summary = synth::write_folder(folder, count, seed, |done| bar.set_position(done));
     bar.finish_and_clear();
     let summary = summary.map_err(|error| {
-        let hint = "choose a folder that can be written, or set XDG_CACHE_HOME to one";
+        let hint = match error.kind() {
+            std::io::ErrorKind::InvalidData => "choose another folder, or remove this one",
+            _ => "choose a folder that can be written, or set XDG_CACHE_HOME to one",
+        };
         wrong(Diagnostic::new(format!("cannot write images to `{}`: {error}", folder.display())).hint(hint))
     })?;
     if summary.made > 0 {

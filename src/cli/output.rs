@@ -9,6 +9,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use towtank::{
+    document::Diagnostic,
     report::{Perfetto, Report, Style},
     scenario::Verdict,
     trace::Recorder,
@@ -17,20 +18,26 @@ use towtank::{
 use super::Ending;
 
 /// The report on standard output, and every expectation that does not hold, with its place, on standard error.
+///
+/// What was found decides how it ends, whoever reads the report or does not.
 pub(crate) fn tell(report: &Report, verdicts: &[Verdict], json: bool) -> Result<(), Ending> {
-    let mut out = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, report).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{}", report.terminal(Style::for_stdout()))?;
-    }
-    out.flush()?;
+    let written = write(report, json);
     let unmet: Vec<&Verdict> = verdicts.iter().filter(|v| !v.held).collect();
     for verdict in &unmet {
         say(&verdict.diagnostic().to_string());
     }
-    if unmet.is_empty() { Ok(()) } else { Err(Ending::Unmet) }
+    if unmet.is_empty() { Ok(written?) } else { Err(Ending::Unmet) }
+}
+
+fn write(report: &Report, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, report)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", report.terminal(Style::for_stdout()))?;
+    }
+    out.flush()
 }
 
 /// A line on standard error; one that nobody reads is no failure.
@@ -45,7 +52,10 @@ impl TraceFile {
     /// A recorder that writes to `path`, when there is one.
     pub(crate) fn open(path: Option<&Path>) -> Result<(TraceFile, Recorder), Ending> {
         let Some(path) = path else { return Ok((TraceFile(None), Recorder::new())) };
-        let file = File::create(path).map_err(|e| named(path, e))?;
+        let file = File::create(path).map_err(|e| {
+            let wrong = Diagnostic::new(format!("cannot write the trace to `{}`: {e}", path.display()));
+            wrong.hint("`--trace` takes a file in a folder that can be written")
+        })?;
         Ok((TraceFile(Some(path.to_owned())), Recorder::new().stream_to(Perfetto::new(file))))
     }
 

@@ -1,8 +1,12 @@
 //! `towtank run`: what a scenario's loader does on this computer.
 
 use towtank::{
+    document::Diagnostic,
+    fault::Hits,
+    loader::Error,
     report::{Expectation, Report},
-    scenario::{self, MeasuringError},
+    scenario::{self, MeasuringError, Scenario},
+    source::{Folder, Source},
 };
 
 use super::{
@@ -15,20 +19,46 @@ use super::{
 pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
+    refuse_endless(&scenario)?;
     let images = images(&scenario, args.data.as_deref())?;
     let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = scenario.measure(images.folder, &images.samples, recorder);
+    let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
-    trace.close(&mut measured.recorder)?;
     let mut report = Report::new(scenario.name.clone(), scenario.seed, None, Some(measured.metrics.clone()));
     report.expectations = measured.verdicts.iter().map(Expectation::from).collect();
+    let early = measured.error.as_ref().map(|error| ended_early("loader", error, &images.folder));
+    report.error.clone_from(&early);
     let told = tell(&report, &measured.verdicts, typed.json);
-    match &measured.error {
-        Some(error) => Err(Ending::Failed(format!("the loader ended early: {error}"))),
-        None => told,
+    let closed = trace.close(&mut measured.recorder);
+    match early {
+        Some(why) => Err(Ending::Failed(why)),
+        None => told.and(closed),
     }
+}
+
+/// Why a loader ended before its plan did, with the file's name and a way out.
+pub(super) fn ended_early(which: &str, error: &Error, folder: &Folder) -> String {
+    match error {
+        Error::Sample { item, .. } => format!(
+            "the {which} ended early: `{}`: {error}\nhint: `loader.errors = \"skip\"` leaves out what fails, and counts it",
+            folder.name(item.sample)
+        ),
+        Error::TooManySkipped { item, .. } => {
+            format!("the {which} ended early: `{}`: {error}\nhint: raise `loader.skip_at_most`", folder.name(item.sample))
+        }
+        _ => format!("the {which} ended early: {error}"),
+    }
+}
+
+/// Refuses reads that never end and that nothing gives up on: a real run would never end either.
+pub(super) fn refuse_endless(scenario: &Scenario) -> Result<(), Ending> {
+    if scenario.faults.stalled == Hits::NONE || scenario.loader.fetch_deadline.is_some() {
+        return Ok(());
+    }
+    let wrong = Diagnostic::new("reads that stall never end, so a real run would not either");
+    Err(wrong.at(scenario.places.of("faults.stalled")).hint("set `loader.fetch_deadline`, such as \"2 s\"").into())
 }
 
 /// A run that came to nothing.

@@ -29,11 +29,14 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
         SimulateError::Input(trouble) => Ending::Input(trouble),
         stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
     })?;
-    trace.close(&mut simulated.recorder)?;
-    let told = tell(&simulated.report(&scenario), &simulated.verdicts, typed.json);
-    match &simulated.error {
-        Some(error) => Err(Ending::Failed(format!("the loader ended early: {error}"))),
-        None => told,
+    let mut report = simulated.report(&scenario);
+    let early = simulated.error.as_ref().map(|error| format!("the loader ended early: {error}"));
+    report.error.clone_from(&early);
+    let told = tell(&report, &simulated.verdicts, typed.json);
+    let closed = trace.close(&mut simulated.recorder);
+    match early {
+        Some(why) => Err(Ending::Failed(why)),
+        None => told.and(closed),
     }
 }
 

@@ -359,7 +359,10 @@ impl<M: Machine> Outgoing<M> {
     fn deliver(&mut self) {
         while let Some(front) = self.departures.front_mut() {
             if let Some(failure) = front.failed.take() {
-                self.terminal = Some(Err(Error::Fatal(failure)));
+                if !matches!(self.terminal, Some(Err(_))) {
+                    self.terminal = Some(Err(Error::Fatal(failure)));
+                }
+                // Nothing wakes this task for departures that are given up, so they are taken apart right here.
                 self.abandon();
                 continue;
             }

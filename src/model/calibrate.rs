@@ -129,10 +129,14 @@ pub fn calibrate(options: &Options<'_>, mut progress: impl FnMut(u64, u64)) -> R
         progress(done, steps);
     };
 
-    let corpus = Corpus::make(options)?;
+    let mut corpus = Corpus::make(options)?;
     step();
-    // Once for the page cache, the allocator and the processor's clock.
-    corpus.pass(options.threads)?;
+    // Once for the page cache, the allocator and the processor's clock; and to see that the images are whole.
+    if let Err(CalibrateError::Loader(_)) = corpus.pass(options.threads).map(drop) {
+        corpus.discard()?;
+        corpus = Corpus::make(options)?;
+        corpus.pass(options.threads)?;
+    }
     step();
     let mut passes: BTreeMap<usize, Vec<Pass>> = BTreeMap::new();
     for _ in 0..options.passes {
@@ -168,6 +172,7 @@ fn thread_counts(threads: usize) -> Vec<usize> {
 
 /// The images, on disk, and how large they are.
 struct Corpus {
+    path: PathBuf,
     folder: Arc<Folder>,
     decoder: Decoder,
     sizes: Vec<(f64, f64)>,
@@ -190,7 +195,8 @@ impl Corpus {
         for (i, spec) in specs.iter().enumerate() {
             let path = folder.join(format!("{i:04}.jpg"));
             if !path.exists() {
-                let unfinished = path.with_extension("unfinished");
+                // Two processes may calibrate at once, with the same images.
+                let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
                 fs::write(&unfinished, synth::jpeg(spec)).and_then(|()| fs::rename(&unfinished, &path)).map_err(wrong)?;
             }
         }
@@ -200,7 +206,12 @@ impl Corpus {
             (bytes as f64, spec.pixels() as f64)
         });
         let sizes = sizes.collect();
-        Ok(Corpus { folder: Arc::new(files), decoder: options.decoder.clone(), sizes })
+        Ok(Corpus { path: folder, folder: Arc::new(files), decoder: options.decoder.clone(), sizes })
+    }
+
+    /// Removes the images: some are damaged, as a crash of the computer leaves them.
+    fn discard(&self) -> Result<(), CalibrateError> {
+        fs::remove_dir_all(&self.path).map_err(|error| CalibrateError::Write { folder: self.path.clone(), error })
     }
 
     fn pass(&self, threads: usize) -> Result<Pass, CalibrateError> {

@@ -7,7 +7,7 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use crate::{
-    loader::{Batch, End, Outcome, Resolved},
+    loader::{Batch, End, Error, Outcome, Resolved},
     machine::Item,
 };
 
@@ -90,6 +90,10 @@ impl Deliveries {
     /// After the last batch: what came of it all, given the loader's own books.
     pub fn finish(mut self, outcome: &Outcome) -> Findings {
         self.take_items(&[], outcome.unreported.iter().map(|s| s.item));
+        // The consumer was told of the last one by the error itself.
+        if let End::Failed(Error::Sample { item, .. } | Error::TooManySkipped { item, .. }) = &outcome.end {
+            self.take_items(&[], [*item]);
+        }
         let accounts = &outcome.accounts;
         let all = self.delivered + self.skipped + accounts.dropped;
         let missing = match outcome.end {

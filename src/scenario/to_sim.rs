@@ -24,6 +24,12 @@ pub struct Samples {
     pub pixels_most: u64,
 }
 
+/// Pixels of an image; 0 for what is none, and for one that is larger than any decoder accepts, since it takes no frame.
+fn pixels_of(encoded: &[u8]) -> u64 {
+    let pixels = codec::probe(encoded).map_or(0, |header| header.pixels());
+    if pixels > codec::Limits::default().pixels_max { 0 } else { pixels }
+}
+
 impl Samples {
     /// Samples of which every size is known, such as those of a folder.
     pub fn listed(sizes: Vec<sim::Size>) -> Samples {
@@ -37,7 +43,7 @@ impl Samples {
     pub fn of_source(source: &dyn Source) -> Samples {
         let mut data = Vec::new();
         let size = |sample: u64| match source.read(sample, &mut data, &|| true) {
-            Ok(()) => sim::Size { bytes: data.len() as u64, pixels: codec::probe(&data).map_or(0, |header| header.pixels()) },
+            Ok(()) => sim::Size { bytes: data.len() as u64, pixels: pixels_of(&data) },
             Err(_) => sim::Size { bytes: source.bytes_bound(sample).unwrap_or(0), pixels: 0 },
         };
         Samples::listed((0..source.len()).map(size).collect())

@@ -13,7 +13,7 @@ use walkdir::{DirEntry, WalkDir};
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// The root is not there or is no folder.
-    #[error("`{}` is not a folder", root.display())]
+    #[error("`{}` is not a folder{}", root.display(), because(cause.as_ref()))]
     NotAFolder {
         /// The root as it was given.
         root: PathBuf,
@@ -22,7 +22,7 @@ pub enum FolderError {
         cause: Option<io::Error>,
     },
     /// A folder, or an entry of one, cannot be read.
-    #[error("cannot read `{}`", path.display())]
+    #[error("cannot read `{}`{}", path.display(), because(Some(cause)))]
     Unreadable {
         /// The folder or entry.
         path: PathBuf,
@@ -40,6 +40,10 @@ pub enum FolderError {
         /// Files with other names that were seen.
         others: u64,
     },
+}
+
+fn because(cause: Option<&io::Error>) -> String {
+    cause.map_or_else(String::new, |cause| format!(": {cause}"))
 }
 
 impl FolderError {

@@ -37,9 +37,10 @@ pub struct Summary {
 
 /// Fills `dir`, which is created where needed, with the images 0 to `count` of data set `seed`, on all cores.
 ///
-/// Each image is written under another name first and then renamed, so a file that bears an image's name is whole; and a list of what is
-/// there is written last. After a kill the next call goes on where the last one stopped. A folder that is complete is left
-/// alone. `progress` is told, now and then and at the end, how many images are there.
+/// Each image is written under another name first and then renamed, so a file that bears an image's name is whole. A list says whose
+/// images the folder holds, from the beginning, and how many of them are surely there, at the end; one that cannot be read counts as
+/// none. After a kill the next call goes on where the last one stopped. A folder that is complete is left alone, and so
+/// need not be writable. `progress` is told, now and then and at the end, how many images are there.
 ///
 /// # Errors
 ///
@@ -47,17 +48,21 @@ pub struct Summary {
 pub fn write_folder(dir: &Path, count: u64, seed: u64, progress: impl FnMut(u64) + Send) -> io::Result<Summary> {
     fs::create_dir_all(dir)?;
     let manifest = dir.join(MANIFEST);
-    if let Some(known) = read_manifest(&manifest)?
+    let known = read_manifest(&manifest)?;
+    if let Some(known) = &known
         && ((known.version, known.seed) != (VERSION, seed) || known.count > count)
     {
         let message = format!(
-            "`{}` holds {} images of seed {} (version {}), not the {count} of seed {seed} (version {VERSION})",
+            "`{}` is for images of seed {} (version {}) and holds {}, not the {count} of seed {seed} (version {VERSION})",
             dir.display(),
-            known.count,
             known.seed,
-            known.version
+            known.version,
+            known.count
         );
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    if known.is_none() {
+        write_manifest(&manifest, &Summary { version: VERSION, seed, count: 0, bytes: 0, pixels: 0, made: 0 })?;
     }
     let progress = Mutex::new(progress);
     let (done, made) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -83,14 +88,21 @@ pub fn write_folder(dir: &Path, count: u64, seed: u64, progress: impl FnMut(u64)
     let mut progress = progress.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     progress(count);
     let summary = Summary { version: VERSION, seed, count, bytes, pixels, made: made.into_inner() };
-    let text = serde_json::to_string_pretty(&summary).map_err(io::Error::other)?;
-    write_whole(&manifest, (text + "\n").as_bytes())?;
+    if known != Some(Summary { made: 0, ..summary.clone() }) {
+        write_manifest(&manifest, &summary)?;
+    }
     Ok(summary)
+}
+
+fn write_manifest(path: &Path, summary: &Summary) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(summary).map_err(io::Error::other)?;
+    write_whole(path, (text + "\n").as_bytes())
 }
 
 fn read_manifest(path: &Path) -> io::Result<Option<Summary>> {
     match fs::read(path) {
-        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        // A crash of the whole computer can leave a list without its content; what is there is then found anew.
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -167,5 +179,28 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         assert!(error.to_string().contains("seed 1"), "{error}");
         assert_eq!(write_folder(dir.path(), 3, 1, |_| {}).unwrap().made, 1, "a folder may grow");
+    }
+
+    #[test]
+    fn a_folder_that_was_begun_for_another_data_set_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        write_folder(dir.path(), 3, 1, |_| {}).unwrap();
+        // As a kill leaves it: begun, not finished.
+        let begun = Summary { version: VERSION, seed: 1, count: 0, bytes: 0, pixels: 0, made: 0 };
+        write_manifest(&dir.path().join(MANIFEST), &begun).unwrap();
+        assert!(write_folder(dir.path(), 2, 5, |_| {}).is_err());
+        assert_eq!(write_folder(dir.path(), 3, 1, |_| {}).unwrap().made, 0);
+    }
+
+    #[test]
+    fn a_list_without_its_content_is_written_anew_and_a_whole_one_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = write_folder(dir.path(), 2, 1, |_| {}).unwrap();
+        let list = dir.path().join(MANIFEST);
+        fs::write(&list, b"").unwrap();
+        assert_eq!(write_folder(dir.path(), 2, 1, |_| {}).unwrap(), Summary { made: 0, ..whole });
+        let written = fs::metadata(&list).unwrap().modified().unwrap();
+        write_folder(dir.path(), 2, 1, |_| {}).unwrap();
+        assert_eq!(fs::metadata(&list).unwrap().modified().unwrap(), written);
     }
 }

@@ -29,7 +29,7 @@ use crate::{
 
 /// Why a machine could not be launched.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start a thread of the machine")]
+#[error("cannot start a thread of the machine: {0}")]
 pub struct LaunchError(#[from] io::Error);
 
 /// Why a machine ended without a value.
