@@ -164,7 +164,7 @@ impl Metrics {
             steady_samples_per_s: summary.steady_samples_per_s(),
             accelerator_utilization: summary.accelerator_utilization(),
             time_to_first_batch_s: summary.time_to_first_batch().map(|t| t.as_secs_f64()),
-            stall_s: seconds(summary.consumers().map(|c| c.stalled_ns()).sum()),
+            stall_s: seconds(summary.consumers().fold(0, |ns: u64, c| ns.saturating_add(c.stalled_ns()))),
             fetch_stall_s: stall.map(|s| seconds(s.fetch_ns)),
             preparation_stall_s: stall.map(|s| seconds(s.preparation_ns)),
             cpu_s: facts.cpu_s,
