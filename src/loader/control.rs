@@ -59,6 +59,8 @@ pub(super) struct Control<M: Machine> {
     pub(super) machine: M,
     pub(super) rank: u16,
     pub(super) found: Arc<Found<Unit<M>>>,
+    /// Wrappings of parcels, to be used again: a new one costs two atomic operations.
+    wrappings: RefCell<Vec<Arc<Found<Unit<M>>>>>,
     pub(super) ledger: Rc<Ledger>,
     pub(super) retries: Cell<u64>,
     core: RefCell<Core<Unit<M>>>,
@@ -112,7 +114,20 @@ impl<M: Machine> Control<M> {
             consumer_waits: false,
         };
         let (rank, found, retries) = (settings.rank, Found::new(), Cell::new(0));
-        Control { machine, rank, found, ledger, retries, core: RefCell::new(core) }
+        Control { machine, rank, found, wrappings: RefCell::default(), ledger, retries, core: RefCell::new(core) }
+    }
+
+    /// Puts a slot where it cannot get lost.
+    fn wrap(&self, slot: Slot<Unit<M>>) -> Parcel<Unit<M>> {
+        let wrapping = self.wrappings.borrow_mut().pop().unwrap_or_else(|| self.found.clone());
+        Parcel::new(slot, wrapping)
+    }
+
+    /// Takes the slot out of its parcel.
+    pub(super) fn open(&self, parcel: Parcel<Unit<M>>) -> Slot<Unit<M>> {
+        let (slot, wrapping) = parcel.open();
+        self.wrappings.borrow_mut().push(wrapping);
+        slot
     }
 
     /// The next ticket; `None` when the plan has ended or the loader stops. In plan order it comes with its number.
@@ -153,7 +168,7 @@ impl<M: Machine> Control<M> {
     pub(super) async fn claim(&self, ticket: &mut Ticket<Unit<M>>) {
         if ticket.place.is_none() {
             let (number, slot) = Claiming { control: self, launch: ticket.launch, epoch: ticket.item.epoch, waits: false }.await;
-            ticket.place = Some((number, Parcel::new(slot, &self.found)));
+            ticket.place = Some((number, self.wrap(slot)));
         }
     }
 
@@ -452,7 +467,7 @@ impl<M: Machine> Future for Launching<'_, M> {
         let place = match core.order {
             Order::Plan => {
                 let (number, slot) = core.ring.claim().expect("a launch is allowed when its slot is at home");
-                Some((number, Parcel::new(slot, &control.found)))
+                Some((number, control.wrap(slot)))
             }
             Order::Completion => {
                 core.unnumbered_sum += 1;

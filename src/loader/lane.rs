@@ -48,12 +48,14 @@ where
     /// Runs lane number `lane` to the end of the plan.
     pub(super) async fn lane(self: Rc<Self>, lane: usize) {
         let _guard = PanicGuard(&self.control);
+        // Travels with every job and comes back with its answer: sharing it anew costs two atomic operations a sample.
+        let mut fill = None;
         while let Some(ticket) = self.control.launch().await {
-            self.handle(ticket, lane).await;
+            self.handle(ticket, lane, &mut fill).await;
         }
     }
 
-    async fn handle(&self, mut ticket: Ticket<Unit<M>>, lane: usize) {
+    async fn handle(&self, mut ticket: Ticket<Unit<M>>, lane: usize, own: &mut Option<Arc<F>>) {
         let control = &*self.control;
         let item = ticket.item;
         let bound = control.machine.bytes_bound(item.sample).unwrap_or(self.sample_bytes);
@@ -78,11 +80,11 @@ where
         };
         let work = self.fill.work(item, &input);
         let (number, mut parcel) = ticket.place.take().expect("a claimed ticket has its slot");
-        let (place, fill) = (parcel.place(), self.fill.clone());
+        let (place, fill) = (parcel.place(), own.take().unwrap_or_else(|| self.fill.clone()));
         // The parcel outlives a panic of the user's code, and is found again should the job never run.
         let job = move || {
             let result = catch_unwind(AssertUnwindSafe(|| fault::strike().and_then(|()| fill.fill(item, input, parcel.cells()))));
-            (parcel, result.unwrap_or_else(|panic| Err(Failure::panicked(&*panic))))
+            (parcel, fill, result.unwrap_or_else(|panic| Err(Failure::panicked(&*panic))))
         };
         let op = Op { stage: StageId::DECODE, rank: control.rank, attempt: 0, item };
         let submitted = self.submitted.get(lane);
@@ -92,8 +94,14 @@ where
         drop(permit);
         control.refund(item, hold);
         let resolution = match done {
-            Ok((parcel, Ok(()))) => Resolution::Filled(number, parcel.open()),
-            Ok((parcel, Err(failure))) => Resolution::Failed(Some((number, parcel.open())), failure),
+            Ok((parcel, fill, result)) => {
+                *own = Some(fill);
+                let slot = control.open(parcel);
+                match result {
+                    Ok(()) => Resolution::Filled(number, slot),
+                    Err(failure) => Resolution::Failed(Some((number, slot)), failure),
+                }
+            }
             Err(failure) => match control.found.take(place) {
                 Some(slot) => Resolution::Failed(Some((number, slot)), failure),
                 None => Resolution::Lost(Failure::new(FailureKind::Lost, format!("a slot was lost in a job ({failure})"))),
@@ -104,7 +112,7 @@ where
 
     /// The sample failed before it was decoded.
     fn failed(&self, mut ticket: Ticket<Unit<M>>, failure: Failure) {
-        let place = ticket.place.take().map(|(number, parcel)| (number, parcel.open()));
+        let place = ticket.place.take().map(|(number, parcel)| (number, self.control.open(parcel)));
         self.control.resolve(ticket, Resolution::Failed(place, failure));
     }
 

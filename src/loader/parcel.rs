@@ -33,35 +33,37 @@ impl<U> Found<U> {
 /// A slot that cannot get lost: dropped, it can be [found](Found) again.
 #[derive(Debug)]
 pub(super) struct Parcel<U> {
-    slot: Option<Slot<U>>,
-    found: Arc<Found<U>>,
+    /// Until it is opened.
+    inside: Option<(Slot<U>, Arc<Found<U>>)>,
 }
 
+const SEALED: &str = "a parcel holds its slot until it is opened";
+
 impl<U> Parcel<U> {
-    pub(super) fn new(slot: Slot<U>, found: &Arc<Found<U>>) -> Parcel<U> {
-        Parcel { slot: Some(slot), found: found.clone() }
+    pub(super) fn new(slot: Slot<U>, found: Arc<Found<U>>) -> Parcel<U> {
+        Parcel { inside: Some((slot, found)) }
     }
 
     /// Place of the slot in the ring.
     pub(super) fn place(&self) -> usize {
-        self.slot.as_ref().expect("a parcel holds its slot until it is opened").index()
+        self.inside.as_ref().expect(SEALED).0.index()
     }
 
     /// The slot's cells, to be written.
     pub(super) fn cells(&mut self) -> &mut [U] {
-        self.slot.as_mut().expect("a parcel holds its slot until it is opened").get_mut()
+        self.inside.as_mut().expect(SEALED).0.get_mut()
     }
 
-    /// The slot.
-    pub(super) fn open(mut self) -> Slot<U> {
-        self.slot.take().expect("a parcel holds its slot until it is opened")
+    /// The slot, and what is left of the wrapping.
+    pub(super) fn open(mut self) -> (Slot<U>, Arc<Found<U>>) {
+        self.inside.take().expect(SEALED)
     }
 }
 
 impl<U> Drop for Parcel<U> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            lock(&self.found.0).push(slot);
+        if let Some((slot, found)) = self.inside.take() {
+            lock(&found.0).push(slot);
         }
     }
 }
