@@ -448,7 +448,7 @@ impl Decoder {
 /// left half-done: the frame is bytes.
 fn guarded(decode: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|payload| {
-        let cause = Failure::panicked(&*payload).message;
+        let cause = Failure::panicked(&*payload).into_message();
         Err(Failure::new(FailureKind::Corrupt, format!("the decoder cannot cope with the image: {cause}")))
     })
 }

@@ -1,6 +1,6 @@
 //! Why a sample, or the whole loader, failed.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, ops::Deref};
 
 /// What kind of thing went wrong: one kind per thing a caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,19 +99,39 @@ impl FailureKind {
     }
 }
 
-/// What went wrong, and in whose words.
+/// What went wrong, and in whose words. Its fields are those of [`Cause`].
+///
+/// One pointer, since results that may hold a failure are moved from future to future for every sample, and failures are rare.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct Failure(Box<Cause>);
+
+/// What a [`Failure`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cause {
     /// What kind of thing it was.
     pub kind: FailureKind,
     /// Cause and place, for a person.
     pub message: Cow<'static, str>,
 }
 
+impl Deref for Failure {
+    type Target = Cause;
+
+    fn deref(&self) -> &Cause {
+        &self.0
+    }
+}
+
 impl Failure {
     /// A failure of `kind` with its cause.
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Failure {
-        Failure { kind, message: message.into() }
+        Failure(Box::new(Cause { kind, message: message.into() }))
+    }
+
+    /// In whose words, when nothing else of it is of interest.
+    pub fn into_message(self) -> Cow<'static, str> {
+        self.0.message
     }
 
     /// The failure of a job that panicked with `payload`.

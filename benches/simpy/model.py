@@ -56,14 +56,16 @@ class Link:
         self.generation += 1
         if self.transfers:
             self.rate = max(1, min(self.connection, self.link // len(self.transfers)))
-            wait = -((self.work - self.transfers[0][0]) // self.rate)
+            wait = (max(0, self.transfers[0][0] - self.work) + self.rate // 2) // self.rate
             self.env.timeout(wait, self.generation).callbacks.append(self.due)
 
     def due(self, event):
         if event.value != self.generation:
             return
         self.advance()
-        while self.transfers and self.transfers[0][0] <= self.work:
+        # Times are whole nanoseconds, the nearest to the instant proper, as ours are.
+        nearly = self.work + self.rate - self.rate // 2
+        while self.transfers and self.transfers[0][0] < nearly:
             heapq.heappop(self.transfers)[2].succeed()
         self.changed()
 

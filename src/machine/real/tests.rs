@@ -257,7 +257,7 @@ fn a_panic_in_a_job_is_its_failure_and_the_thread_goes_on() {
         let failure = m.cpu(op(StageId::DECODE, 1), DECODE, || -> () { std::panic::resume_unwind(Box::new("bad luck")) }).await;
         let failure = failure.expect_err("it panicked");
         let next = m.cpu(op(StageId::DECODE, 2), DECODE, || 7).await;
-        (failure.kind, failure.message, next)
+        (failure.kind, failure.into_message(), next)
     });
     assert_eq!(outcome.value, (FailureKind::Panicked, "bad luck".into(), Ok(7)));
     let last = outcome.recorder.events().iter().find(|e| e.kind == Kind::Fail).expect("the failure is in the trace");
