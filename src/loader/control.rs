@@ -131,11 +131,8 @@ impl<M: Machine> Control<M> {
     }
 
     /// The next ticket; `None` when the plan has ended or the loader stops. In plan order it comes with its number.
-    pub(super) async fn launch(&self) -> Option<Ticket<Unit<M>>> {
-        let since = self.machine.now();
-        let ticket = Launching { control: self, key: None }.await?;
-        self.record(ticket.launched, ticket.item, StageId::LOADER, Kind::Launch, since, 0);
-        Some(ticket)
+    pub(super) fn launch(&self) -> Launching<'_, M> {
+        Launching { control: self, since: self.machine.now(), key: None }
     }
 
     /// Waits until `bytes` may be held for the ticket.
@@ -173,8 +170,8 @@ impl<M: Machine> Control<M> {
     }
 
     /// The ticket's sample is filled or has failed. What it held is given back before.
-    pub(super) fn resolve(&self, ticket: Ticket<Unit<M>>, resolution: Resolution<Unit<M>>) {
-        let Ticket { launch, item, index, launched, .. } = ticket;
+    pub(super) fn resolve(&self, ticket: &Ticket<Unit<M>>, resolution: Resolution<Unit<M>>) {
+        let Ticket { launch, item, index, launched, .. } = *ticket;
         let now = self.machine.now();
         let (kind, bytes) = match &resolution {
             Resolution::Filled(..) => (Kind::Filled, 0),
@@ -435,8 +432,9 @@ impl<U> Core<U> {
 }
 
 /// Waits for a ticket.
-struct Launching<'a, M: Machine> {
+pub(super) struct Launching<'a, M: Machine> {
     control: &'a Control<M>,
+    since: Time,
     /// Place in line.
     key: Option<u64>,
 }
@@ -486,7 +484,9 @@ impl<M: Machine> Future for Launching<'_, M> {
         } else if !core.launching.is_empty() && core.can_launch() {
             core.launching.wake_first();
         }
-        Poll::Ready(Some(Ticket { launch, item, index, launched: control.machine.now(), place }))
+        let launched = control.machine.now();
+        control.record(launched, item, StageId::LOADER, Kind::Launch, self.since, 0);
+        Poll::Ready(Some(Ticket { launch, item, index, launched, place }))
     }
 }
 

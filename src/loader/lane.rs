@@ -50,12 +50,12 @@ where
         let _guard = PanicGuard(&self.control);
         // Travels with every job and comes back with its answer: sharing it anew costs two atomic operations a sample.
         let mut fill = None;
-        while let Some(ticket) = self.control.launch().await {
-            self.handle(ticket, lane, &mut fill).await;
+        while let Some(mut ticket) = self.control.launch().await {
+            self.handle(&mut ticket, lane, &mut fill).await;
         }
     }
 
-    async fn handle(&self, mut ticket: Ticket<Unit<M>>, lane: usize, own: &mut Option<Arc<F>>) {
+    async fn handle(&self, ticket: &mut Ticket<Unit<M>>, lane: usize, own: &mut Option<Arc<F>>) {
         let control = &*self.control;
         let item = ticket.item;
         let bound = control.machine.bytes_bound(item.sample).unwrap_or(self.sample_bytes);
@@ -63,7 +63,7 @@ where
             let why = format!("it may have {bound} bytes, and the budget leaves {} for encoded samples", self.ledger_bytes);
             return self.failed(ticket, Failure::new(FailureKind::TooLarge, why));
         }
-        let hold = control.reserve(&ticket, bound).await;
+        let hold = control.reserve(ticket, bound).await;
         let jobs = Cell::new(0);
         let cx = Context::new(&control.machine, item, control.rank, &hold, &jobs, &control.retries);
         let input = match self.stages.run(&cx, ()).await {
@@ -73,7 +73,7 @@ where
                 return self.failed(ticket, failure);
             }
         };
-        control.claim(&mut ticket).await;
+        control.claim(ticket).await;
         let permit = match &self.decode_permits {
             Some(permits) => Some(permits.acquire().await),
             None => None,
@@ -111,7 +111,7 @@ where
     }
 
     /// The sample failed before it was decoded.
-    fn failed(&self, mut ticket: Ticket<Unit<M>>, failure: Failure) {
+    fn failed(&self, ticket: &mut Ticket<Unit<M>>, failure: Failure) {
         let place = ticket.place.take().map(|(number, parcel)| (number, self.control.open(parcel)));
         self.control.resolve(ticket, Resolution::Failed(place, failure));
     }

@@ -15,8 +15,8 @@ use std::{
 };
 
 use super::{
-    executor::Tasks,
-    leaf::{JobCell, LeafId},
+    executor::{Tasks, Waiter},
+    leaf::{Body, JobCell, LeafId},
     payload::SimPayload,
     price::Prices,
     resource::{Account, Charge, Cpu, Link},
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, FailureKind},
-    fault::{self, Leaf as LeafKind},
+    fault::{self, Fault, Leaf as LeafKind},
     machine::{Bytes, Clock, Copied, Machine, Op, Payload, Slot, Time, Unit, Work, gather, slab},
     trace::{Event, Kind, StageId},
 };
@@ -158,13 +158,21 @@ impl<P: SimPayload> Drop for Sleep<'_, P> {
 /// A leaf: submitted when first polled, given up when dropped before its end.
 struct Leaf<'a, P: SimPayload> {
     machine: &'a SimMachine<P>,
-    request: Option<Request>,
-    id: Option<LeafId>,
+    request: Request,
+    way: Way,
+}
+
+/// How far a leaf's future is.
+#[derive(Clone, Copy)]
+enum Way {
+    Ahead,
+    Under(LeafId),
+    Over,
 }
 
 impl<'a, P: SimPayload> Leaf<'a, P> {
     fn new(machine: &'a SimMachine<P>, request: Request) -> Leaf<'a, P> {
-        Leaf { machine, request: Some(request), id: None }
+        Leaf { machine, request, way: Way::Ahead }
     }
 }
 
@@ -176,19 +184,23 @@ impl<P: SimPayload> Future for Leaf<'_, P> {
         let leaf = &mut *self;
         let mut core = leaf.machine.inner.core.borrow_mut();
         let Core { tasks, world } = &mut *core;
-        if let Some(mut request) = leaf.request.take() {
-            request.waiter = tasks.waiter(cx.waker());
-            leaf.id = Some(world.submit(request, tasks));
-        }
-        let id = leaf.id.expect("polled after it was ready");
+        let id = match leaf.way {
+            Way::Under(id) => id,
+            Way::Ahead => {
+                leaf.request.waiter = tasks.waiter(cx.waker());
+                world.submit(&mut leaf.request, tasks)
+            }
+            Way::Over => unreachable!("polled after it was ready"),
+        };
         match world.poll(id, || tasks.waiter(cx.waker())) {
             Ok(ended) => {
-                leaf.id = None;
+                leaf.way = Way::Over;
                 Poll::Ready(ended)
             }
             Err(replaced) => {
                 drop(core);
                 drop(replaced);
+                leaf.way = Way::Under(id);
                 Poll::Pending
             }
         }
@@ -197,7 +209,7 @@ impl<P: SimPayload> Future for Leaf<'_, P> {
 
 impl<P: SimPayload> Drop for Leaf<'_, P> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
+        if let Way::Under(id) = self.way {
             let Core { tasks, world } = &mut *self.machine.inner.core.borrow_mut();
             let litter = world.give_up(id, tasks);
             drop(litter);
@@ -237,14 +249,15 @@ impl<P: SimPayload> SimMachine<P> {
         failure
     }
 
-    fn request(&self, op: Op, kind: LeafKind, bytes: u64, busy_ns: u64) -> Result<Request, Failure> {
-        let fault = self.inner.prices.fault(&op, kind, P::HAS_BYTES);
+    /// What hits a leaf that would keep a core or an engine for `busy_ns`, and for how long it does then (ns).
+    fn fate(&self, op: &Op, kind: LeafKind, bytes: u64, busy_ns: u64) -> Result<(Option<Fault>, u64), Failure> {
+        let fault = self.inner.prices.fault(op, kind, P::HAS_BYTES);
         let busy_ns = slowed(busy_ns, fault);
         if busy_ns > Cpu::JOB_NS_MAX || bytes > Link::BYTES_MAX {
             let words = format!("a leaf of {busy_ns} ns and {bytes} bytes is beyond what can be simulated");
-            return Err(self.refuse(&op, bytes, Failure::new(FailureKind::Lost, words)));
+            return Err(self.refuse(op, bytes, Failure::new(FailureKind::Lost, words)));
         }
-        Ok(Request { op, kind, bytes, wait_ns: 0, busy_ns, fault, body: None, waiter: Default::default() })
+        Ok((fault, busy_ns))
     }
 
     fn charge(&self, account: impl FnOnce(&World) -> &Account, bytes: u64, what: &str) -> Result<Charge, Failure> {
@@ -295,9 +308,12 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             let words = format!("the dataset has {} samples, there is no sample {sample}", self.inner.count);
             return Err(self.refuse(&op, 0, Failure::new(FailureKind::NotFound, words)));
         }
-        let request = self.request(op, LeafKind::Read, size.bytes, busy_ns)?;
+        let bytes = size.bytes;
+        let (fault, busy_ns) = self.fate(&op, LeafKind::Read, bytes, busy_ns)?;
         P::read(&self.inner.content, sample, size, |body| async move {
-            let ended = Leaf::new(self, Request { body, wait_ns, ..request }).await;
+            let kind = LeafKind::Read;
+            let request = Request { op, kind, bytes, wait_ns, busy_ns, fault, body, waiter: Waiter::Nobody };
+            let ended = Leaf::new(self, request).await;
             match ended.failed {
                 None => Ok(ended.bytes),
                 Some(kind) => Err(Failure::new(kind, "injected")),
@@ -316,8 +332,9 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             return Err(self.refuse(&op, work.bytes, Failure::new(FailureKind::Lost, words)));
         };
         let cell = JobCell::new(move |fault| fault::inside(fault, job));
-        let request = self.request(op, LeafKind::Cpu, work.bytes, busy_ns)?;
-        Leaf::new(self, Request { body: Some(cell.clone()), ..request }).await;
+        let (kind, bytes, body) = (LeafKind::Cpu, work.bytes, Some(cell.clone() as Rc<dyn Body>));
+        let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
+        Leaf::new(self, Request { op, kind, bytes, wait_ns: 0, busy_ns, fault, body, waiter: Waiter::Nobody }).await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 
@@ -332,7 +349,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let busy_ns = self.inner.prices.copy_ns(&op, bytes);
         let cell = JobCell::new(move |fault| {
             fault::inside(None, || {
-                if let Some(failure) = fault.and_then(fault::Fault::failure) {
+                if let Some(failure) = fault.and_then(Fault::failure) {
                     return Err(failure);
                 }
                 gather(&src, &mut dst.cells[at * dst.units_per_slot..]);
@@ -340,8 +357,9 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             })
             .and_then(|copied| copied)
         });
-        let request = self.request(op, LeafKind::Copy, bytes, busy_ns)?;
-        Leaf::new(self, Request { body: Some(cell.clone()), ..request }).await;
+        let (kind, body) = (LeafKind::Copy, Some(cell.clone() as Rc<dyn Body>));
+        let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
+        Leaf::new(self, Request { op, kind, bytes, wait_ns: 0, busy_ns, fault, body, waiter: Waiter::Nobody }).await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 

@@ -190,8 +190,9 @@ impl World {
     // ---- a leaf's way
 
     /// A leaf sets out.
-    pub(super) fn submit(&mut self, request: Request, tasks: &mut Tasks) -> LeafId {
-        let Request { op, kind, bytes, wait_ns, busy_ns, fault, body, waiter } = request;
+    pub(super) fn submit(&mut self, request: &mut Request, tasks: &mut Tasks) -> LeafId {
+        let Request { op, kind, bytes, wait_ns, busy_ns, fault, .. } = *request;
+        let (body, waiter) = (request.body.take(), std::mem::take(&mut request.waiter));
         let phase = match kind {
             LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
             LeafKind::Copy if self.copy_by != CopyBy::Pool => Phase::ForEngine,
