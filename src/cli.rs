@@ -11,6 +11,7 @@ use std::{io, process::ExitCode};
 mod args;
 mod compare;
 mod ending;
+mod explain;
 mod images;
 mod output;
 mod run;
@@ -26,6 +27,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Sim(sim) => sim::run(sim),
         Verb::Run(run) => run::run(run),
         Verb::Compare(compare) => compare::run(compare),
+        Verb::Explain(explain) => explain::run(explain),
         Verb::Synth(synth) => synth::run(synth),
     };
     match ending {

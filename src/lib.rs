@@ -60,6 +60,7 @@
 //! - A failure is never silent: it reaches the consumer in its place, or is skipped by a policy that was asked for and counted by reason.
 //! - Memory is planned: the ring, the device batches and the encoded bytes in flight share one budget.
 
+pub mod advise;
 pub mod codec;
 pub mod device;
 pub mod document;

@@ -262,3 +262,18 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("fetch_deadline"), "{}", stderr(&output));
 }
+
+#[test]
+fn an_explanation_names_the_bottleneck_and_what_relieves_it() {
+    let args = ["explain", "slow-store", "--set", "dataset.count=320", "--seeds", "2"];
+    let output = towtank(&[&args[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let explained = report(&output);
+    assert_eq!(explained["bottleneck"]["name"], "fetch");
+    assert!(explained["elasticities"].as_array().unwrap().iter().any(|c| c["resource"] == "first-byte speed"));
+    assert!(explained["reliefs"][0]["gain_percent"]["mean"].as_f64().unwrap() > 1.0, "{explained}");
+    let text = String::from_utf8(towtank(&args).stdout).unwrap();
+    assert!(text.contains("Bottleneck: fetch") && text.contains("First reliefs"), "{text}");
+    let wrong = towtank(&["explain", "slow-store", "--set", "loader.budget=1 MiB"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
+}

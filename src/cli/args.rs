@@ -36,6 +36,9 @@ pub(crate) enum Verb {
     /// Predict, run, and report how far the prediction was off
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
+    /// Say what limits a scenario's loader, and what more of each resource would bring
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// Make a folder of photo-like JPEGs
     #[command(after_help = SYNTH_EXAMPLES)]
     Synth(SynthArgs),
@@ -56,6 +59,13 @@ Examples:
   towtank compare quickstart --data ~/photos --json
 
 The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found.";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  towtank explain slow-store
+  towtank explain imagenet-s3 --set loader.threads=16 --seeds 8 --json
+
+It simulates the scenario again with each resource raised by 10 %, and doubled, under the same seeds.";
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
@@ -109,6 +119,36 @@ pub(crate) struct SimArgs {
     /// Take the sizes of the images in this folder, searched recursively, instead of the scenario's dataset
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+}
+
+/// `towtank explain`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ExplainArgs {
+    /// A scenario file, or the name of a scenario that is part of the program
+    pub(crate) scenario: String,
+
+    /// Print the explanation as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Seed of the first simulation, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Set a field of the scenario, such as `loader.batch=64`; may be given again
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) sets: Vec<String>,
+
+    /// Seeds under which every change is compared
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: u64,
+}
+
+impl ExplainArgs {
+    /// What is set over the scenario's file.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides { sets: self.sets.clone(), seed: self.seed }
+    }
 }
 
 /// `towtank synth`

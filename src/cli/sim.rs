@@ -41,7 +41,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
 }
 
 /// The samples: those of a folder's images, or as the scenario knows them.
-fn samples(data: Option<&Path>, scenario: &Scenario) -> Result<Samples, Ending> {
+pub(super) fn samples(data: Option<&Path>, scenario: &Scenario) -> Result<Samples, Ending> {
     match (data, scenario.samples()?) {
         (None, Some(samples)) => Ok(samples),
         _ => Ok(images(scenario, data)?.samples),
@@ -49,7 +49,7 @@ fn samples(data: Option<&Path>, scenario: &Scenario) -> Result<Samples, Ending> 
 }
 
 /// Says that the machine is not this one.
-fn note_the_reference(scenario: &Scenario) {
+pub(super) fn note_the_reference(scenario: &Scenario) {
     let calibrated = || model::cache_file().is_some_and(|file| file.exists());
     if scenario.machine == MachineChoice::This && !calibrated() {
         say(&format!("note: this computer has not been calibrated, so `{REFERENCE}` is simulated; `towtank compare` calibrates"));

@@ -1,0 +1,37 @@
+//! `towtank explain`: what limits a scenario's loader, and what would relieve it.
+
+use std::io::{self, Write};
+
+use towtank::{
+    advise,
+    scenario::{self, SimulateError},
+};
+
+use super::{
+    Ending,
+    args::ExplainArgs,
+    output::Spinner,
+    sim::{note_the_reference, samples},
+};
+
+pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
+    let scenario = scenario::load(&args.scenario, &args.overrides())?;
+    let machine = scenario.machine_model()?;
+    note_the_reference(&scenario);
+    let samples = samples(None, &scenario)?;
+    let spinner = Spinner::start("simulating with more of everything".to_owned());
+    let explained = advise::explain(&scenario, &machine, &samples, args.seeds);
+    drop(spinner);
+    let explained = explained.map_err(|e| match e {
+        SimulateError::Input(trouble) => Ending::Input(trouble),
+        stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
+    })?;
+    let mut out = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &explained).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", explained.terminal())?;
+    }
+    Ok(out.flush()?)
+}
