@@ -100,6 +100,20 @@ fn a_trace_opens_as_json() {
 }
 
 #[test]
+fn a_trace_is_written_over_a_trace_and_over_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mine, trace) = (folder.path().join("mine.toml"), folder.path().join("trace.json"));
+    fs::write(&mine, "title = \"not to be lost\"").unwrap();
+    let refused = sim(&[&LOOSE[..], &["--trace", mine.to_str().unwrap()]].concat());
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("exists and is no trace"), "{}", stderr(&refused));
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "title = \"not to be lost\"");
+    for _ in 0..2 {
+        assert_eq!(sim(&[&LOOSE[..], &["--trace", trace.to_str().unwrap()]].concat()).status.code(), Some(0));
+    }
+}
+
+#[test]
 fn another_seed_is_another_trace_and_the_same_is_the_same() {
     let hash = |seed: &str| report(&sim(&["--json", "--seed", seed]))["simulated"]["trace_hash"].clone();
     assert_eq!(hash("5"), hash("5"));

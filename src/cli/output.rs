@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal, Read, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -52,6 +52,7 @@ impl TraceFile {
     /// A recorder that writes to `path`, when there is one.
     pub(crate) fn open(path: Option<&Path>) -> Result<(TraceFile, Recorder), Ending> {
         let Some(path) = path else { return Ok((TraceFile(None), Recorder::new())) };
+        refuse_to_overwrite(path)?;
         let file = File::create(path).map_err(|e| {
             let wrong = Diagnostic::new(format!("cannot write the trace to `{}`: {e}", path.display()));
             wrong.hint("`--trace` takes a file in a folder that can be written")
@@ -65,6 +66,22 @@ impl TraceFile {
         recorder.finish().map_err(|e| named(&path, e))?;
         say(&format!("trace written to `{}`; open it in ui.perfetto.dev", path.display()));
         Ok(())
+    }
+}
+
+/// A trace may take the place of a trace; anything else that is there was probably not meant.
+fn refuse_to_overwrite(path: &Path) -> Result<(), Ending> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let mut start = [0; 1];
+    let ours = !metadata.is_file()
+        || metadata.len() == 0
+        || File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && matches!(&start, b"{" | b"[");
+    match ours {
+        true => Ok(()),
+        false => {
+            let wrong = Diagnostic::new(format!("`{}` exists and is no trace: it is left as it is", path.display()));
+            Err(wrong.hint("`--trace` takes the name of a new file, or of a trace to write over").into())
+        }
     }
 }
 

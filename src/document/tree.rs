@@ -55,6 +55,14 @@ pub(crate) struct Document {
     pub(crate) root: Table,
 }
 
+/// The most names in a path.
+const DEEPEST: usize = 32;
+
+/// As much of a long path as fits into a message.
+fn path_start(path: &str) -> &str {
+    path.char_indices().nth(40).map_or(path, |(end, _)| &path[..end])
+}
+
 impl Document {
     /// Reads a TOML text.
     pub(crate) fn parse(source: &Arc<Source>) -> Result<Document, Diagnostic> {
@@ -71,6 +79,11 @@ impl Document {
         let (path, value) = text.split_once('=').ok_or_else(wanted)?;
         if path.split('.').any(|part| part.trim().is_empty()) {
             return Err(wanted());
+        }
+        // The tree is walked, and dropped, by recursion.
+        if path.split('.').count() > DEEPEST {
+            return Err(Diagnostic::new(format!("`{} {}…` goes deeper than any field does", flag.name(), path_start(path)))
+                .expected("`path.to.field=value`, such as `loader.batch=32` or `consumer.step=50 ms`"));
         }
         let start = path.len() + 1;
         let lead = value.len() - value.trim_start().len();
@@ -187,6 +200,13 @@ mod tests {
         assert!(matches!(at(&document, "loader.batch").value, Value::Integer(1000)));
         assert!(matches!(&at(&document, "loader.order").value, Value::Text(t) if t == "plan"));
         assert!(matches!(&at(&document, "expect.throughput.min").value, Value::Text(t) if t == "9 samples/s"));
+    }
+
+    #[test]
+    fn a_flag_with_thousands_of_names_is_refused_and_not_walked() {
+        let flag = format!("{}=1", vec!["a"; 60_000].join("."));
+        let error = document("seed = 1").set(&Source::flag("--set", flag)).unwrap_err().to_string();
+        assert!(error.contains("goes deeper than any field does") && error.len() < 400, "{error}");
     }
 
     #[test]

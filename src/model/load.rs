@@ -14,12 +14,15 @@ use crate::{
 };
 
 /// The machines that are part of the program.
-pub const NAMES: &[&str] = &["reference-2core", "p4d.24xlarge"];
+pub const NAMES: &[&str] = &["reference-2core", "p4d.24xlarge", "dgx-a100", "p5.48xlarge", "laptop"];
 
 fn embedded(name: &str) -> Option<&'static str> {
     Some(match name {
         "reference-2core" => include_str!("../../models/reference-2core.toml"),
         "p4d.24xlarge" => include_str!("../../models/p4d.24xlarge.toml"),
+        "dgx-a100" => include_str!("../../models/dgx-a100.toml"),
+        "p5.48xlarge" => include_str!("../../models/p5.48xlarge.toml"),
+        "laptop" => include_str!("../../models/laptop.toml"),
         _ => return None,
     })
 }
@@ -85,8 +88,20 @@ pub(crate) fn looks_like_a_path(name: &str) -> bool {
 }
 
 /// The text of a file, or an error that says what it should have been.
+///
+/// Only an ordinary file of a sensible size is read: a device has no end, and a dataset given by mistake would fill the memory.
 pub(crate) fn read_file(path: &Path, what: &str) -> Result<String, Diagnostic> {
-    std::fs::read_to_string(path).map_err(|e| Diagnostic::new(format!("cannot read {what} `{}`: {e}", path.display())))
+    const MOST_BYTES: u64 = 16 << 20;
+    let cannot = |why: String| Diagnostic::new(format!("cannot read {what} `{}`: {why}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|e| cannot(e.to_string()))?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() { "it is a folder" } else { "it is no ordinary file" };
+        return Err(cannot(kind.to_owned()).hint(format!("{what} is a TOML file")));
+    }
+    if metadata.len() > MOST_BYTES {
+        return Err(cannot(format!("it has {} bytes", metadata.len())).hint(format!("{what} is a TOML file of a few kilobytes")));
+    }
+    std::fs::read_to_string(path).map_err(|e| cannot(e.to_string()))
 }
 
 fn unknown(what: &str, name: &str, known: &[&str]) -> Diagnostic {
@@ -113,6 +128,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_ordinary_file_is_refused_before_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let large = folder.path().join("large.toml");
+        std::fs::File::create(&large).unwrap().set_len(1 << 30).unwrap();
+        let error = |path: &Path| read_file(path, "the scenario").unwrap_err().to_string();
+        assert!(error(Path::new("/dev/zero")).contains("it is no ordinary file"));
+        assert!(error(folder.path()).contains("it is a folder"));
+        assert!(error(&large).contains("it has 1073741824 bytes"));
+    }
+
+    #[test]
     fn the_dataset_of_the_program_is_whole() {
         let imagenet = load_dataset("imagenet").unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(imagenet.count.value.0, 1_281_167);
@@ -126,7 +152,7 @@ mod tests {
         ");
         insta::assert_snapshot!(load("cray").unwrap_err(), @"
         error: there is no machine `cray`
-        hint: `reference-2core`, `p4d.24xlarge` exist, or the path of a file
+        hint: `reference-2core`, `p4d.24xlarge`, `dgx-a100`, `p5.48xlarge`, `laptop` exist, or the path of a file
         ");
         let path = load("no/such/machine.toml").unwrap_err().to_string();
         assert!(path.starts_with("error: cannot read the machine model `no/such/machine.toml`: "), "{path}");

@@ -37,7 +37,7 @@ pub enum SimulateError {
     #[error(transparent)]
     Input(#[from] Trouble),
     /// Nothing could happen any more and work was left, or a limit was reached.
-    #[error("the simulation got stuck\n{0}")]
+    #[error("the simulation did not come to its end\n{0}")]
     Stall(Box<Stall>),
 }
 

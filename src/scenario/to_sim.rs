@@ -206,13 +206,17 @@ impl Scenario {
                 .hint("a smaller `batch`, `prefetch`, `ring` or `size`, or fewer `threads`, needs less")
             }
             SettingsError::NoBatch { rank, world, mine, samples, batch, .. } => {
-                let place =
-                    ["loader.drop_last", "loader.tail", "loader.batch", "dataset.count"].iter().find_map(|p| self.places.of(p));
+                let fields = match mine {
+                    0 => ["loader.world", "loader.rank", "loader.tail", "dataset.count"],
+                    _ => ["loader.drop_last", "loader.tail", "loader.batch", "dataset.count"],
+                };
+                let place = fields.iter().find_map(|path| self.places.of(path));
                 let message =
                     format!("rank {rank} of {world} has {mine} of {samples} samples an epoch: not one batch of {batch}");
-                Diagnostic::new(message)
-                    .at(place)
-                    .expected("a smaller `loader.batch`, more samples, or `loader.drop_last = false`")
+                Diagnostic::new(message).at(place).expected(match mine {
+                    0 => "a smaller `loader.world`, more samples, or `loader.tail = \"pad\"`",
+                    _ => "a smaller `loader.batch`, more samples, or `loader.drop_last = false`",
+                })
             }
             SettingsError::Zero { field: "samples" } => {
                 Diagnostic::new("the dataset has no samples").at(self.places.of("dataset.path"))
