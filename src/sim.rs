@@ -39,7 +39,8 @@
 //! | pool | so many threads, first come first served; an idle one takes time to wake up | [`Config::pool_threads`] |
 //! | scheduler | a thread that sleeps, is woken lazily, and handles completions in bursts | [`SchedulerSpec`] |
 //! | store | request rate, connections, first byte, shared link, CPU time | [`StoreSpec`] |
-//! | copies | engines of the device, or threads | [`CopySpec`] |
+//! | copies | engines of the device, or threads; links that devices share | [`CopySpec`], [`PcieSpec`] |
+//! | ranks | a barrier that all of them pass together | [`SimBarrier`] |
 //! | sizes and costs | tables of quantiles; `a + b·bytes + c·pixels` and a residual | [`Dataset`], [`Cost`] |
 //! | what goes wrong | failures, stalls, slowness, panics | [`Faults`](crate::fault::Faults) |
 //!
@@ -64,6 +65,7 @@ mod leaf;
 mod machine;
 mod payload;
 mod price;
+mod rendezvous;
 mod resource;
 mod run;
 mod stall;
@@ -72,10 +74,13 @@ mod wake;
 mod world;
 
 pub use chooser::{Chooser, Tape};
-pub use config::{Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, Limits, Reader, RequestRate, SchedulerSpec, StoreSpec};
+pub use config::{
+    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, LaneSpec, Limits, PcieSpec, Reader, RequestRate, SchedulerSpec, StoreSpec,
+};
 pub use dataset::{Dataset, PixelCount, Size};
 pub use distribution::{Distribution, Quantiles};
 pub use machine::{SimBatch, SimClock, SimMachine, SimTask};
 pub use payload::{Content, SimPayload};
+pub use rendezvous::{PartyLost, SimBarrier};
 pub use run::{Left, Outcome, Simulation, Tally, run};
 pub use stall::{Balance, Depth, Stall, StallReason, Waiting, WaitsFor};

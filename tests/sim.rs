@@ -4,6 +4,8 @@
 mod choices;
 #[path = "sim/leaves.rs"]
 mod leaves;
+#[path = "sim/ranks.rs"]
+mod ranks;
 #[path = "sim/references.rs"]
 mod references;
 #[path = "sim/stalls.rs"]

@@ -307,6 +307,60 @@ pub enum CopyBy {
     Pool,
     /// A thread of its own per copy: it takes a core, but none of the pool's threads.
     Thread,
+    /// Copy engines, one set for each rank's device, over links that devices share. A copy takes [`CopySpec::cost`], which is then the
+    /// part that is the same for every size, and after that its bytes flow.
+    Pcie(PcieSpec),
+}
+
+/// Links between the host and its devices. Rank `r` copies to device `r mod devices`; each device has its link, and so many devices
+/// in a row share a switch's uplink to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PcieSpec {
+    /// Devices; at least one.
+    pub devices: u32,
+    /// Devices that share an uplink; at least one.
+    pub devices_per_uplink: u32,
+    /// Copies that one device does at a time, in each direction; at least one.
+    pub engines: u32,
+    /// A device's link towards the device.
+    pub to_device: LaneSpec,
+    /// A device's link towards the host.
+    pub to_host: LaneSpec,
+    /// An uplink, in each direction.
+    pub uplink: LaneSpec,
+    /// The most that one copy gets, where the host's memory is pageable; `None` is without bound, for pinned memory (B/s).
+    pub copy_bytes_per_s: Option<u64>,
+}
+
+impl PcieSpec {
+    /// So many devices, each with such a link and an uplink of its own, one engine for each direction, and pinned memory.
+    pub const fn new(devices: u32, link: LaneSpec) -> PcieSpec {
+        PcieSpec {
+            devices,
+            devices_per_uplink: 1,
+            engines: 1,
+            to_device: link,
+            to_host: link,
+            uplink: link,
+            copy_bytes_per_s: None,
+        }
+    }
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneSpec {
+    /// While nothing comes the other way (B/s).
+    pub bytes_per_s: u64,
+    /// While something does (B/s).
+    pub against_bytes_per_s: u64,
+}
+
+impl LaneSpec {
+    /// The same rate, whatever comes the other way (B/s).
+    pub const fn both(bytes_per_s: u64) -> LaneSpec {
+        LaneSpec { bytes_per_s, against_bytes_per_s: bytes_per_s }
+    }
 }
 
 #[cfg(test)]

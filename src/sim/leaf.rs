@@ -2,7 +2,11 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use super::{executor::Waiter, resource::NAME_MAX, timers::AlarmId};
+use super::{
+    executor::Waiter,
+    resource::{Direction, NAME_MAX},
+    timers::AlarmId,
+};
 use crate::{
     failure::{Failure, FailureKind},
     fault::{Fault, Leaf as LeafKind},
@@ -28,6 +32,10 @@ pub(super) enum Phase {
     OnCore,
     /// On a copy engine.
     OnEngine,
+    /// On a copy engine that is still being told what to do.
+    Submitting,
+    /// On a copy engine, its bytes on the links to the devices.
+    OnBus,
     /// The store never answers.
     Stalled,
     /// Ended; the scheduler has not seen it yet.
@@ -44,10 +52,18 @@ impl Holds {
     pub(super) const THREAD: u8 = 1;
     pub(super) const CONNECTION: u8 = 2;
     pub(super) const ENGINE: u8 = 4;
+    /// No place, but a copy's direction: to the host.
+    pub(super) const TO_HOST: u8 = 8;
 
     #[inline]
     pub(super) fn has(self, place: u8) -> bool {
         self.0 & place != 0
+    }
+
+    /// Which way a copy goes.
+    #[inline]
+    pub(super) fn way(self) -> Direction {
+        if self.has(Holds::TO_HOST) { Direction::Out } else { Direction::In }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     leaf::{Body, JobCell, LeafId},
     payload::SimPayload,
     price::Prices,
-    resource::{Account, Charge, Cpu, Link},
+    resource::{Account, Charge, Cpu, Direction, Link},
     timers::{Alarm, AlarmId},
     wake::TaskId,
     world::{Ended, Request, World, slowed},
@@ -231,6 +231,25 @@ impl<P: SimPayload> SimMachine<P> {
         SimTask { machine: self.clone(), id }
     }
 
+    /// Copies so many bytes from the device of the operation's rank to the host, as a copy of [`Machine::copy`] goes the other way:
+    /// with the same engines, or those of this direction where the machine has [links](super::CopyBy::Pcie).
+    pub async fn copy_back(&self, op: Op, bytes: u64) -> Result<(), Failure> {
+        let busy_ns = self.inner.prices.copy_ns(&op, bytes);
+        let kind = LeafKind::Copy;
+        let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
+        let cell = JobCell::new(|fault: Option<Fault>| match fault.and_then(Fault::failure) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        });
+        let body: Option<Rc<dyn Body>> = Some(cell.clone());
+        Leaf::new(
+            self,
+            Request { op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::Out, fault, body, waiter: Waiter::Nobody },
+        )
+        .await;
+        cell.result().expect("the job of a leaf that ended has run")
+    }
+
     /// A leaf that the machine cannot carry out: recorded as submitted, started and failed.
     fn refuse(&self, op: &Op, bytes: u64, failure: Failure) -> Failure {
         let now = self.now();
@@ -312,7 +331,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let (fault, busy_ns) = self.fate(&op, LeafKind::Read, bytes, busy_ns)?;
         P::read(&self.inner.content, sample, size, |body| async move {
             let kind = LeafKind::Read;
-            let request = Request { op, kind, bytes, wait_ns, busy_ns, fault, body, waiter: Waiter::Nobody };
+            let request = Request { op, kind, bytes, wait_ns, busy_ns, way: Direction::In, fault, body, waiter: Waiter::Nobody };
             let ended = Leaf::new(self, request).await;
             match ended.failed {
                 None => Ok(ended.bytes),
@@ -334,7 +353,11 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let cell = JobCell::new(move |fault| fault::inside(fault, job));
         let (kind, bytes, body) = (LeafKind::Cpu, work.bytes, Some(cell.clone() as Rc<dyn Body>));
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-        Leaf::new(self, Request { op, kind, bytes, wait_ns: 0, busy_ns, fault, body, waiter: Waiter::Nobody }).await;
+        Leaf::new(
+            self,
+            Request { op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::In, fault, body, waiter: Waiter::Nobody },
+        )
+        .await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 
@@ -359,7 +382,11 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         });
         let (kind, body) = (LeafKind::Copy, Some(cell.clone() as Rc<dyn Body>));
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-        Leaf::new(self, Request { op, kind, bytes, wait_ns: 0, busy_ns, fault, body, waiter: Waiter::Nobody }).await;
+        Leaf::new(
+            self,
+            Request { op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::In, fault, body, waiter: Waiter::Nobody },
+        )
+        .await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 

@@ -133,6 +133,10 @@ impl Stall {
         depths.extend(world.connections.as_ref().map(|connections| gate("connections", connections)));
         depths.extend(world.link.as_ref().map(|link| free("link", link.flows())));
         depths.extend(world.engines.as_ref().map(|engines| gate("copy engines", engines)));
+        depths.extend(world.pcie.as_ref().map(|pcie| {
+            let (waiting, taken, places) = pcie.depth();
+            Depth { resource: "copy engines", busy: taken as usize, places: Some(places as usize), waiting }
+        }));
         if !world.scheduler.is_free() {
             depths.push(Depth { waiting: world.scheduler.backlog(), ..free("scheduler", 0) });
         }
@@ -181,7 +185,8 @@ fn state(phase: Phase) -> &'static str {
         Phase::FirstByte => "waiting for the store",
         Phase::OnLink => "its bytes are on the link",
         Phase::OnCore => "on the processor",
-        Phase::OnEngine => "on a copy engine",
+        Phase::OnEngine | Phase::Submitting => "on a copy engine",
+        Phase::OnBus => "its bytes are on the links to the devices",
         Phase::Stalled => "the store never answers",
         Phase::Ended | Phase::Delivered => "it has ended, the scheduler has not seen it",
     }

@@ -6,7 +6,8 @@
 //!           └─ reader = own ────────────┘                                             │
 //!  job  ─────────────────────► thread ─► core ──────────────────────────────────────────┼─► end ─► scheduler ─► its task
 //!           ┌─ by engines ───► engine ─────────────────────────────────────────────────┤
-//!  copy ────┼─ by the pool ──► thread ─► core ──────────────────────────────────────────┤
+//!  copy ────┼─ by pcie ──────► engine of its device ─► links ───────────────────────────┤
+//!           ├─ by the pool ──► thread ─► core ──────────────────────────────────────────┤
 //!           └─ by a thread ─────────────► core ─────────────────────────────────────────┘
 //! ```
 //!
@@ -24,7 +25,7 @@ use super::{
     config::scaled,
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, Leaf, LeafId, Leaves, Phase},
-    resource::{Account, Bucket, Cpu, Gate, Link, NAME_MAX, NEVER, Rouse, Scheduler},
+    resource::{Account, Bucket, Cpu, Direction, Gate, Link, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
     timers::{Alarm, AlarmId, Timers},
 };
 use crate::{
@@ -44,6 +45,8 @@ pub(super) enum Due {
     Core(u32),
     /// A transfer is done.
     Link(LeafId),
+    /// A copy is done.
+    Bus(u32),
     /// An alarm goes off.
     Alarm(AlarmId),
 }
@@ -58,6 +61,8 @@ pub(super) struct Request {
     pub(super) wait_ns: u64,
     /// Time on a core, or on an engine, at full speed (ns).
     pub(super) busy_ns: u64,
+    /// Which way a copy goes.
+    pub(super) way: Direction,
     pub(super) fault: Option<Fault>,
     pub(super) body: Option<Rc<dyn Body>>,
     pub(super) waiter: Waiter,
@@ -79,6 +84,7 @@ pub(super) struct World {
     pub(super) connections: Option<Gate>,
     pub(super) link: Option<Link>,
     pub(super) engines: Option<Gate>,
+    pub(super) pcie: Option<Box<Pcie>>,
     pub(super) scheduler: Scheduler,
     pub(super) host: Account,
     pub(super) device: Account,
@@ -113,7 +119,11 @@ impl World {
             link: store.link_bytes_per_s.map(|rate| Link::new(rate, store.connection_bytes_per_s)),
             engines: match config.copy.by {
                 CopyBy::Engines(engines) => Some(Gate::new(engines)),
-                CopyBy::Pool | CopyBy::Thread => None,
+                CopyBy::Pool | CopyBy::Thread | CopyBy::Pcie(_) => None,
+            },
+            pcie: match &config.copy.by {
+                CopyBy::Pcie(spec) => Some(Box::new(Pcie::new(spec))),
+                CopyBy::Pool | CopyBy::Thread | CopyBy::Engines(_) => None,
             },
             scheduler: Scheduler::new(config.scheduler, config.wakeup_ns),
             host: Account::new(config.memory_bytes),
@@ -139,7 +149,8 @@ impl World {
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
         let link = self.link.as_ref().map_or(NEVER, Link::next);
-        self.timers.next().min(self.cpu.next()).min(link)
+        let bus = self.pcie.as_ref().map_or(NEVER, |pcie| pcie.next());
+        self.timers.next().min(self.cpu.next()).min(link).min(bus)
     }
 
     /// Moves the clock to the time of the next event and appends all that is due then.
@@ -157,6 +168,11 @@ impl World {
                 due.push_back(Due::Link(LeafId { slot, generation }));
             }
         }
+        if let Some(pcie) = &mut self.pcie
+            && pcie.next() <= now
+        {
+            pcie.done(now, |slot| due.push_back(Due::Bus(slot)));
+        }
         self.timers.due(now, |alarm| due.push_back(Due::Alarm(alarm)));
     }
 
@@ -166,7 +182,7 @@ impl World {
         self.fired += 1;
         match due {
             Due::Core(SCHEDULER) => self.handled(tasks),
-            Due::Core(slot) => self.end(slot, tasks),
+            Due::Core(slot) | Due::Bus(slot) => self.end(slot, tasks),
             Due::Link(id) => {
                 // A read given up at the very instant at which its last byte came is gone.
                 if self.leaves.get(id).is_some() {
@@ -178,6 +194,7 @@ impl World {
                 Some(Alarm::Leaf(slot)) => match self.leaves.at(slot).phase {
                     Phase::Waking => self.on_thread(slot, tasks),
                     Phase::FirstByte => self.arrived(slot, tasks),
+                    Phase::Submitting => self.on_bus(slot),
                     _ => self.end(slot, tasks),
                 },
                 Some(Alarm::SchedulerAwake) => self.scheduler_awake(),
@@ -191,7 +208,7 @@ impl World {
 
     /// A leaf sets out.
     pub(super) fn submit(&mut self, request: &mut Request, tasks: &mut Tasks) -> LeafId {
-        let Request { op, kind, bytes, wait_ns, busy_ns, fault, .. } = *request;
+        let Request { op, kind, bytes, wait_ns, busy_ns, way, fault, .. } = *request;
         let (body, waiter) = (request.body.take(), std::mem::take(&mut request.waiter));
         let phase = match kind {
             LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
@@ -202,7 +219,7 @@ impl World {
             generation: 0,
             phase,
             kind,
-            holds: Holds::default(),
+            holds: Holds(if way == Direction::Out { Holds::TO_HOST } else { 0 }),
             given_up: false,
             op,
             since: self.now,
@@ -330,7 +347,9 @@ impl World {
 
     /// A copy wants an engine.
     fn seek_engine(&mut self, slot: u32, tasks: &mut Tasks) {
-        match &mut self.engines {
+        let leaf = self.leaves.at(slot);
+        let (rank, way) = (leaf.op.rank, leaf.holds.way());
+        match self.pcie.as_mut().map(|pcie| pcie.engines(rank, way)).or(self.engines.as_mut()) {
             Some(engines) => {
                 if engines.enter(slot) {
                     self.on_engine(slot, tasks);
@@ -347,12 +366,24 @@ impl World {
         self.start(slot);
         let leaf = self.leaves.at(slot);
         leaf.holds.0 |= Holds::ENGINE;
-        leaf.phase = Phase::OnEngine;
+        leaf.phase = if self.pcie.is_some() { Phase::Submitting } else { Phase::OnEngine };
         if leaf.busy_ns > 0 {
             leaf.alarm = self.timers.set(self.now.saturating_add(leaf.busy_ns), Alarm::Leaf(slot));
+        } else if self.pcie.is_some() {
+            self.on_bus(slot);
         } else {
             self.end(slot, tasks);
         }
+    }
+
+    /// The bytes of a copy set out.
+    fn on_bus(&mut self, slot: u32) {
+        let leaf = self.leaves.at(slot);
+        leaf.phase = Phase::OnBus;
+        let (rank, way) = (leaf.op.rank, leaf.holds.way());
+        let bytes = leaf.bytes;
+        let pcie = self.pcie.as_mut().expect("only its engines are told to send bytes");
+        pcie.start(self.now, slot, rank, way, bytes);
     }
 
     /// It wants a core.
@@ -401,14 +432,14 @@ impl World {
                 Some(kind) => self.record(&op, Kind::Fail, since, kind.code()),
             }
         }
-        self.release(holds, tasks);
+        self.release(holds, op.rank, tasks);
         if !given_up {
             self.completed(slot, tasks);
         }
     }
 
     /// Gives its places to those who wait for them.
-    fn release(&mut self, holds: Holds, tasks: &mut Tasks) {
+    fn release(&mut self, holds: Holds, rank: u16, tasks: &mut Tasks) {
         if holds.has(Holds::THREAD)
             && let Some(next) = self.pool.leave()
         {
@@ -420,7 +451,8 @@ impl World {
             self.connected(next, tasks);
         }
         if holds.has(Holds::ENGINE)
-            && let Some(next) = self.engines.as_mut().and_then(Gate::leave)
+            && let Some(next) =
+                self.pcie.as_mut().map(|pcie| pcie.engines(rank, holds.way())).or(self.engines.as_mut()).and_then(Gate::leave)
         {
             self.on_engine(next, tasks);
         }
@@ -508,7 +540,7 @@ impl World {
                 leaf.given_up = true;
                 return (waiter, None);
             }
-            Phase::OnCore | Phase::OnEngine => {
+            Phase::OnCore | Phase::OnEngine | Phase::Submitting | Phase::OnBus => {
                 leaf.given_up = true;
                 self.running_alone += 1;
                 self.record(&op, Kind::Abandon, since, 0);
@@ -516,7 +548,10 @@ impl World {
             }
             Phase::ForThread => self.pool.give_up(id.slot),
             Phase::ForConnection => self.connections.as_mut().expect("it waits for one").give_up(id.slot),
-            Phase::ForEngine => self.engines.as_mut().expect("it waits for one").give_up(id.slot),
+            Phase::ForEngine => match &mut self.pcie {
+                Some(pcie) => pcie.engines(op.rank, holds.way()).give_up(id.slot),
+                None => self.engines.as_mut().expect("it waits for one").give_up(id.slot),
+            },
             Phase::Waking | Phase::FirstByte => {
                 self.timers.cancel(leaf.alarm);
             }
@@ -527,7 +562,7 @@ impl World {
         self.leaves.remove(id.slot);
         if phase != Phase::Delivered {
             self.record(&op, Kind::Abandon, since, 0);
-            self.release(holds, tasks);
+            self.release(holds, op.rank, tasks);
         }
         (waiter, body)
     }
