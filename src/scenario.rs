@@ -75,6 +75,8 @@ pub struct Scenario {
     pub store: Store,
     /// The loader.
     pub loader: Loader,
+    /// How many ranks load and train side by side.
+    pub ranks: Ranks,
     /// The train step.
     pub consumer: Consumer,
     /// What goes wrong.
@@ -189,6 +191,16 @@ pub struct Loader {
     pub resize: Resize,
     /// The JPEG decoder of a real run.
     pub codec: Codec,
+}
+
+/// Ranks that are simulated together, on one machine: each has a loader, a ring, a budget and a device of its own; cores, pool, store
+/// and the links to the devices are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranks {
+    /// How many; at least one.
+    pub count: u16,
+    /// Whether they wait for each other after every step, as data-parallel training does.
+    pub barrier: bool,
 }
 
 /// The train step.

@@ -53,7 +53,8 @@ fn holds(file: &Path) -> Result<(), Failed> {
     if books.end != End::Finished || !books.accounts.balanced() || books.accounts.in_flight > 0 {
         wrong.push(format!("it ended with {:?}: {}", books.end, books.accounts));
     }
-    let (peak, budget) = (simulated.metrics.peak_bytes_in_flight, scenario.loader.budget.as_bytes());
+    let budget = scenario.loader.budget.as_bytes() * u64::from(scenario.ranks.count);
+    let peak = simulated.metrics.peak_bytes_in_flight;
     if peak > budget {
         wrong.push(format!("{peak} bytes were held, the budget is {budget}"));
     }

@@ -21,7 +21,8 @@ Examples:
   towtank run quickstart --data ~/photos             the loader on your own images
 
 A scenario is a TOML file, or the name of one that is part of the program:
-  quickstart, imagenet-local, imagenet-s3, slow-consumer, slow-store, tiny-memory, flaky-store
+  quickstart, imagenet-local, imagenet-s3, imagenet-p4d, slow-consumer, slow-store, tiny-memory,
+  flaky-store
 
 Exit codes: 0 every expectation holds, 1 one does not, 2 the input is wrong.";
 

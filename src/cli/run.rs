@@ -54,6 +54,11 @@ pub(super) fn ended_early(which: &str, error: &Error, folder: &Folder) -> String
 
 /// Refuses reads that never end and that nothing gives up on: a real run would never end either.
 pub(super) fn refuse_endless(scenario: &Scenario) -> Result<(), Ending> {
+    if scenario.ranks.count > 1 {
+        let wrong = Diagnostic::new("several ranks in one process can be simulated, and not yet run");
+        let hint = "run one of them: `--set ranks.count=1 --set loader.world=8 --set loader.rank=0`";
+        return Err(wrong.at(scenario.places.of("ranks.count")).hint(hint).into());
+    }
     if scenario.faults.stalled == Hits::NONE || scenario.loader.fetch_deadline.is_some() {
         return Ok(());
     }

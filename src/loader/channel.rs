@@ -284,6 +284,14 @@ impl<D: Send + 'static, U: Send + 'static> Batches<D, U> {
         .await
     }
 
+    /// Says that the step with the last batch is over and the next one is wanted, before anybody waits for it. What passes between this
+    /// and the next batch, such as a barrier that ranks meet at, counts as waiting and not as the step.
+    pub fn step_over(&mut self) {
+        if !self.over {
+            self.ask();
+        }
+    }
+
     /// Notes when the consumer asked, and that its step with the last batch is over.
     fn ask(&mut self) -> Time {
         if let Some(asked) = self.asked {

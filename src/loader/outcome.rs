@@ -65,6 +65,19 @@ impl Accounts {
             && self.skipped == self.reasons.iter().sum::<u64>()
     }
 
+    /// The accounts of two loaders as those of one.
+    pub fn plus(&self, other: &Accounts) -> Accounts {
+        Accounts {
+            planned: self.planned + other.planned,
+            delivered: self.delivered + other.delivered,
+            skipped: self.skipped + other.skipped,
+            dropped: self.dropped + other.dropped,
+            in_flight: self.in_flight + other.in_flight,
+            batches: self.batches + other.batches,
+            reasons: std::array::from_fn(|code| self.reasons[code] + other.reasons[code]),
+        }
+    }
+
     pub(super) fn count_skipped(&mut self, kind: FailureKind) {
         self.skipped += 1;
         self.reasons[kind.code() as usize] += 1;

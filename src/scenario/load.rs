@@ -23,7 +23,16 @@ macro_rules! embedded {
     };
 }
 
-embedded!("quickstart", "imagenet-local", "imagenet-s3", "slow-consumer", "slow-store", "tiny-memory", "flaky-store");
+embedded!(
+    "quickstart",
+    "imagenet-local",
+    "imagenet-s3",
+    "imagenet-p4d",
+    "slow-consumer",
+    "slow-store",
+    "tiny-memory",
+    "flaky-store"
+);
 
 /// What is set over a file from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

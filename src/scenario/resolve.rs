@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
-    Codec, Consumer, Dataset, DatasetKind, Figure, Loader, MachineChoice, OnErrors, Order, REFERENCE, Resize, Scenario, Store,
-    Tail,
+    Codec, Consumer, Dataset, DatasetKind, Figure, Loader, MachineChoice, OnErrors, Order, REFERENCE, Ranks, Resize, Scenario,
+    Store, Tail,
     typed::{self, File},
     words::ImageSize,
 };
@@ -60,7 +60,11 @@ impl AsCount for Positive<Count> {
 /// What is meant; where something is wrong, the error is taken and the value does not matter.
 pub(super) fn resolve(name: &str, file: File, errors: &Errors) -> Scenario {
     let places = file.places();
-    let loader = loader(&file.loader, errors);
+    let mut loader = loader(&file.loader, errors);
+    let ranks = ranks(&file, errors);
+    if ranks.count > 1 {
+        loader.world = ranks.count;
+    }
     Scenario {
         name: name.to_owned(),
         title: file.top.title.as_ref().map(|t| t.value.clone()).unwrap_or_default(),
@@ -74,6 +78,7 @@ pub(super) fn resolve(name: &str, file: File, errors: &Errors) -> Scenario {
         store: store(&file.store),
         consumer: consumer(&file.consumer, loader.batch, errors),
         loader,
+        ranks,
         faults: faults(&file.faults, errors),
         expect: file.expect,
         places,
@@ -218,6 +223,18 @@ fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
         resize: or(&typed.resize, Resize::Squash),
         codec: or(&typed.codec, Codec::Auto),
     }
+}
+
+fn ranks(file: &File, errors: &Errors) -> Ranks {
+    let count = fits(&file.ranks.count, u64::from(u16::MAX), 1, errors);
+    if count > 1 {
+        let because = format!("has no meaning beside `ranks.count = {count}`: all ranks are simulated, and are all there are");
+        refuse(&file.loader.rank, &because, errors);
+        refuse(&file.loader.world, &because, errors);
+    } else {
+        refuse(&file.ranks.barrier, "has no meaning for one rank: set `ranks.count`", errors);
+    }
+    Ranks { count, barrier: or(&file.ranks.barrier, true) }
 }
 
 fn consumer(typed: &typed::Consumer, batch: u64, errors: &Errors) -> Consumer {

@@ -101,6 +101,14 @@ typed! {
 }
 
 typed! {
+    /// `[ranks]`
+    pub(super) struct Ranks {
+        count: Positive<Count>,
+        barrier: bool,
+    }
+}
+
+typed! {
     /// `[consumer]`
     pub(super) struct Consumer {
         step: Duration,
@@ -135,6 +143,7 @@ pub(super) struct File {
     pub(super) dataset: Dataset,
     pub(super) store: Store,
     pub(super) loader: Loader,
+    pub(super) ranks: Ranks,
     pub(super) consumer: Consumer,
     pub(super) faults: Faults,
     pub(super) expect: super::expect::Expectations,
@@ -143,7 +152,7 @@ pub(super) struct File {
 impl File {
     pub(super) fn read(root: Section<'_>) -> File {
         let top = Top::read(&root);
-        let sections = ["dataset", "store", "loader", "consumer", "faults"].map(|name| root.section(name));
+        let sections = ["dataset", "store", "loader", "consumer", "faults", "ranks"].map(|name| root.section(name));
         let file = File {
             top,
             dataset: Dataset::read(&sections[0]),
@@ -151,6 +160,7 @@ impl File {
             loader: Loader::read(&sections[2]),
             consumer: Consumer::read(&sections[3]),
             faults: Faults::read(&sections[4]),
+            ranks: Ranks::read(&sections[5]),
             expect: super::expect::Expectations::read(root.section("expect")),
         };
         if file.top.title.is_none() && !root.has("title") {
@@ -168,6 +178,7 @@ impl File {
         self.dataset.note(&mut places);
         self.store.note(&mut places);
         self.loader.note(&mut places);
+        self.ranks.note(&mut places);
         self.consumer.note(&mut places);
         self.faults.note(&mut places);
         places
