@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! Recorder ─► Summary ─┬─► Metrics ─► Report ─┬─► terminal: Report::terminal
-//!             Facts ───┘   ├ Bounds           └─► JSON: serde
-//!                          └ Bottleneck
+//!             Facts ───┘   ├ Bounds           ├─► JSON: serde
+//!                          └ Bottleneck       └─► page: Html, with the Timeline
 //! Recorder ─► Perfetto ─► file
 //! ```
 //!
@@ -21,6 +21,7 @@ use serde::Serialize;
 pub mod bottleneck;
 pub mod bounds;
 mod facts;
+pub mod html;
 mod humane;
 mod metrics;
 pub mod perfetto;
@@ -29,6 +30,7 @@ mod terminal;
 pub use bottleneck::{Bottleneck, Evidence, LaneTime, Next};
 pub use bounds::{Bound, Bounds};
 pub use facts::{Facts, Load, Resource};
+pub use html::{Html, WhatIf};
 pub use metrics::{EpochMetrics, Metrics, QueueMetrics, StageMetrics};
 pub use perfetto::Perfetto;
 pub use terminal::Style;

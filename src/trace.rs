@@ -29,6 +29,7 @@ mod recorder;
 mod sink;
 pub mod summary;
 mod table;
+mod timeline;
 
 pub use gauge::Gauge;
 pub use hash::TraceHash;
@@ -36,6 +37,7 @@ pub use histogram::Histogram;
 pub use recorder::Recorder;
 pub use sink::Sink;
 pub use summary::{Accounts, ConsumerSummary, EpochSummary, LoaderSummary, StageSummary, Stall, Summary};
+pub use timeline::{Timeline, Track};
 
 /// A stage of a loader, as traces number it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

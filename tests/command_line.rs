@@ -114,6 +114,20 @@ fn a_trace_is_written_over_a_trace_and_over_nothing_else() {
 }
 
 #[test]
+fn a_page_and_a_trace_are_written_by_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let [page, trace] = ["report.html", "trace.json"].map(|name| folder.path().join(name));
+    let output = sim(&[&["--html", page.to_str().unwrap(), "--trace", trace.to_str().unwrap()], &LOOSE[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let written = fs::read_to_string(page).unwrap();
+    assert!(written.starts_with("<!DOCTYPE html>") && written.ends_with("</html>\n") && written.contains("<svg"));
+    assert!(serde_json::from_str::<Value>(&fs::read_to_string(trace).unwrap()).is_ok());
+    let nowhere = sim(&["--html", "no/such/folder/report.html"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(stderr(&nowhere).contains("no/such/folder/report.html"));
+}
+
+#[test]
 fn another_seed_is_another_trace_and_the_same_is_the_same() {
     let hash = |seed: &str| report(&sim(&["--json", "--seed", seed]))["simulated"]["trace_hash"].clone();
     assert_eq!(hash("5"), hash("5"));

@@ -102,6 +102,10 @@ pub(crate) struct ScenarioArgs {
     /// Write the trace to a file for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+
+    /// Write the report as one self-contained page for a browser
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 impl ScenarioArgs {

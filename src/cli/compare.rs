@@ -8,7 +8,7 @@ use towtank::{
         self, MachineModel,
         calibrate::{self, CalibrateError, calibrate},
     },
-    report::{Expectation, Report},
+    report::{Expectation, Html, Report},
     scenario::{self, MachineChoice, Scenario, SimulateError, Verdict},
     trace::Recorder,
 };
@@ -17,7 +17,7 @@ use super::{
     Ending,
     args::CompareArgs,
     images::{bar, cache_folder, images},
-    output::{Spinner, TraceFile, say, tell},
+    output::{PageFile, Spinner, TraceFile, say, tell},
     run::{ended_early, failed, refuse_endless},
 };
 
@@ -25,7 +25,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let typed = &args.run.scenario;
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
     refuse_endless(&scenario)?;
+    let page = PageFile::open(typed.html.as_deref())?;
     let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
+    let recorder = page.watch(recorder);
     let images = images(&scenario, args.run.data.as_deref())?;
     let machine = match &scenario.machine {
         MachineChoice::This => this_computer(&scenario, args.recalibrate)?,
@@ -36,7 +38,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     };
 
     let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
-    let simulated = scenario.simulate(&machine, &images.samples, Recorder::new()).map_err(|error| match error {
+    let simulated = scenario.simulate(&machine, &images.samples, page.watch(Recorder::new())).map_err(|error| match error {
         SimulateError::Input(trouble) => Ending::Input(trouble),
         stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
     })?;
@@ -55,7 +57,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let early = ends.into_iter().find_map(|(which, error)| Some(ended_early(which, error.as_ref()?, &images.folder)));
     report.error.clone_from(&early);
     let told = tell(&report, &verdicts, typed.json);
-    let closed = trace.close(&mut measured.recorder);
+    let written = page.write(&Html::new(&report).simulated(simulated.recorder.timeline()).measured(measured.recorder.timeline()));
+    let closed = trace.close(&mut measured.recorder).and(written);
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),

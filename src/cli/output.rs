@@ -10,7 +10,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use towtank::{
     document::Diagnostic,
-    report::{Perfetto, Report, Style},
+    report::{Html, Perfetto, Report, Style},
     scenario::Verdict,
     trace::Recorder,
 };
@@ -52,7 +52,7 @@ impl TraceFile {
     /// A recorder that writes to `path`, when there is one.
     pub(crate) fn open(path: Option<&Path>) -> Result<(TraceFile, Recorder), Ending> {
         let Some(path) = path else { return Ok((TraceFile(None), Recorder::new())) };
-        refuse_to_overwrite(path)?;
+        refuse_to_overwrite(path, "--trace", "trace", b"{[")?;
         let file = File::create(path).map_err(|e| {
             let wrong = Diagnostic::new(format!("cannot write the trace to `{}`: {e}", path.display()));
             wrong.hint("`--trace` takes a file in a folder that can be written")
@@ -69,19 +69,48 @@ impl TraceFile {
     }
 }
 
-/// A trace may take the place of a trace; anything else that is there was probably not meant.
-fn refuse_to_overwrite(path: &Path) -> Result<(), Ending> {
+/// A file of ours may take the place of one of its kind, known by how it starts; anything else that is there was probably not meant.
+fn refuse_to_overwrite(path: &Path, flag: &str, what: &str, starts: &[u8]) -> Result<(), Ending> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let mut start = [0; 1];
     let ours = !metadata.is_file()
         || metadata.len() == 0
-        || File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && matches!(&start, b"{" | b"[");
+        || File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && starts.contains(&start[0]);
     match ours {
         true => Ok(()),
         false => {
-            let wrong = Diagnostic::new(format!("`{}` exists and is no trace: it is left as it is", path.display()));
-            Err(wrong.hint("`--trace` takes the name of a new file, or of a trace to write over").into())
+            let wrong = Diagnostic::new(format!("`{}` exists and is no {what}: it is left as it is", path.display()));
+            Err(wrong.hint(format!("`{flag}` takes the name of a new file, or of a {what} to write over")).into())
         }
+    }
+}
+
+/// The page that the report is to be written to.
+pub(crate) struct PageFile(Option<(PathBuf, File)>);
+
+impl PageFile {
+    /// Opened before anything runs, so that a wrong path costs nothing.
+    pub(crate) fn open(path: Option<&Path>) -> Result<PageFile, Ending> {
+        let Some(path) = path else { return Ok(PageFile(None)) };
+        refuse_to_overwrite(path, "--html", "page", b"<")?;
+        let file = File::create(path).map_err(|e| {
+            let wrong = Diagnostic::new(format!("cannot write the page to `{}`: {e}", path.display()));
+            wrong.hint("`--html` takes a file in a folder that can be written")
+        })?;
+        Ok(PageFile(Some((path.to_owned(), file))))
+    }
+
+    /// `recorder`, keeping what the page needs, when there is one.
+    pub(crate) fn watch(&self, recorder: Recorder) -> Recorder {
+        if self.0.is_some() { recorder.keep_timeline() } else { recorder }
+    }
+
+    /// Writes the page, when there is one, and says where it is.
+    pub(crate) fn write(self, page: &Html<'_>) -> Result<(), Ending> {
+        let Some((path, mut file)) = self.0 else { return Ok(()) };
+        file.write_all(page.render().as_bytes()).map_err(|e| named(&path, e))?;
+        say(&format!("page written to `{}`; open it in a browser", path.display()));
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use towtank::{
     document::Diagnostic,
     fault::Hits,
     loader::Error,
-    report::{Expectation, Report},
+    report::{Expectation, Html, Report},
     scenario::{self, MeasuringError, Scenario},
     source::{Folder, Source},
 };
@@ -13,7 +13,7 @@ use super::{
     Ending,
     args::RunArgs,
     images::images,
-    output::{Spinner, TraceFile, tell},
+    output::{PageFile, Spinner, TraceFile, tell},
 };
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
@@ -21,7 +21,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
     refuse_endless(&scenario)?;
     let images = images(&scenario, args.data.as_deref())?;
+    let page = PageFile::open(typed.html.as_deref())?;
     let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
+    let recorder = page.watch(recorder);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
     drop(spinner);
@@ -31,7 +33,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let early = measured.error.as_ref().map(|error| ended_early("loader", error, &images.folder));
     report.error.clone_from(&early);
     let told = tell(&report, &measured.verdicts, typed.json);
-    let closed = trace.close(&mut measured.recorder);
+    let written = page.write(&Html::new(&report).measured(measured.recorder.timeline()));
+    let closed = trace.close(&mut measured.recorder).and(written);
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),

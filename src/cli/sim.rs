@@ -4,6 +4,7 @@ use std::path::Path;
 
 use towtank::{
     model,
+    report::Html,
     scenario::{self, MachineChoice, REFERENCE, Samples, Scenario, SimulateError},
     units::Count,
 };
@@ -12,7 +13,7 @@ use super::{
     Ending,
     args::SimArgs,
     images::images,
-    output::{Spinner, TraceFile, say, tell},
+    output::{PageFile, Spinner, TraceFile, say, tell},
 };
 
 pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
@@ -21,7 +22,9 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let machine = scenario.machine_model()?;
     note_the_reference(&scenario);
     let samples = samples(args.data.as_deref(), &scenario)?;
+    let page = PageFile::open(typed.html.as_deref())?;
     let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
+    let recorder = page.watch(recorder);
     let spinner = Spinner::start(format!("simulating {} samples", Count(samples.count() * u64::from(scenario.loader.epochs))));
     let simulated = scenario.simulate(&machine, &samples, recorder);
     drop(spinner);
@@ -33,7 +36,8 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let early = simulated.error.as_ref().map(|error| format!("the loader ended early: {error}"));
     report.error.clone_from(&early);
     let told = tell(&report, &simulated.verdicts, typed.json);
-    let closed = trace.close(&mut simulated.recorder);
+    let written = page.write(&Html::new(&report).simulated(simulated.recorder.timeline()));
+    let closed = trace.close(&mut simulated.recorder).and(written);
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Event, Sink, StageId, Summary, TraceHash};
+use super::{Event, Sink, StageId, Summary, Timeline, TraceHash};
 
 /// Takes a machine's events as they come: always into a [hash](TraceHash) and a [summary](Summary), on demand into a list
 /// and a [sink](Sink) too.
@@ -12,6 +12,7 @@ pub struct Recorder {
     hash: TraceHash,
     summary: Summary,
     kept: Option<Vec<Event>>,
+    timeline: Option<Box<Timeline>>,
     sink: Option<Box<dyn Sink>>,
     names: Vec<(StageId, &'static str)>,
 }
@@ -19,7 +20,7 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder with hash and summary.
     pub fn new() -> Recorder {
-        Recorder { hash: TraceHash::EMPTY, summary: Summary::new(), kept: None, sink: None, names: Vec::new() }
+        Recorder { hash: TraceHash::EMPTY, summary: Summary::new(), kept: None, timeline: None, sink: None, names: Vec::new() }
     }
 
     /// Keeps every event too: 40 bytes each.
@@ -32,6 +33,12 @@ impl Recorder {
     /// Without it the data stall is not split into [its causes](super::Stall).
     pub fn preparation_servers(mut self, servers: u32) -> Recorder {
         self.summary = self.summary.with_preparation_servers(servers);
+        self
+    }
+
+    /// Folds events into a [`Timeline`] too.
+    pub fn keep_timeline(mut self) -> Recorder {
+        self.timeline = Some(Box::default());
         self
     }
 
@@ -49,6 +56,9 @@ impl Recorder {
         if let Some(kept) = &mut self.kept {
             kept.push(event);
         }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.update(&event);
+        }
         if let Some(sink) = &mut self.sink {
             sink.event(&event);
         }
@@ -59,6 +69,9 @@ impl Recorder {
         match self.names.iter_mut().find(|(known, _)| *known == stage) {
             Some(known) => known.1 = name,
             None => self.names.push((stage, name)),
+        }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.name_stage(stage, name);
         }
         if let Some(sink) = &mut self.sink {
             sink.name_stage(stage, name);
@@ -74,6 +87,11 @@ impl Recorder {
     /// The kept events; empty without [`keep_events`](Recorder::keep_events).
     pub fn events(&self) -> &[Event] {
         self.kept.as_deref().unwrap_or_default()
+    }
+
+    /// The run over time; `None` without [`keep_timeline`](Recorder::keep_timeline).
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.as_deref()
     }
 
     /// How many events there were.

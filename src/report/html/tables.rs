@@ -1,0 +1,115 @@
+//! Tables: whatever is drawn above, in figures.
+
+use super::{
+    super::{
+        Metrics, Report,
+        humane::{bytes, count, number, percent, rate, seconds},
+    },
+    Side, escaped,
+};
+
+const NONE: &str = "–";
+
+/// Whether each expectation held.
+pub(super) fn expectations(report: &Report) -> String {
+    let row = |e: &super::super::Expectation| {
+        let (class, word) = if e.held { ("held", "✓ held") } else { ("failed", "✗ failed") };
+        format!(
+            "<tr><td class=\"{class}\">{word}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>",
+            escaped(&e.name),
+            escaped(&e.wanted),
+            escaped(&e.found)
+        )
+    };
+    if report.expectations.is_empty() {
+        return String::new();
+    }
+    let rows: String = report.expectations.iter().map(row).collect();
+    table("words", &["", "", "expected", "found"], &rows)
+}
+
+/// The figures of all sides.
+pub(super) fn figures(sides: &[Side<'_>]) -> String {
+    type Figure = (&'static str, fn(&Metrics) -> Option<String>);
+    let figures: [Figure; 15] = [
+        ("throughput", |m| Some(rate(m.samples_per_s))),
+        ("without start-up", |m| m.steady_samples_per_s.map(rate)),
+        ("least bound", |m| m.bounds.samples_per_s().map(rate)),
+        ("accelerator utilization", |m| m.accelerator_utilization.map(percent)),
+        ("time to first batch", |m| m.time_to_first_batch_s.map(seconds)),
+        ("data stall", |m| Some(seconds(m.stall_s))),
+        ("CPU time", |m| m.cpu_s.map(seconds)),
+        ("peak bytes in flight", |m| Some(bytes(m.peak_bytes_in_flight as f64))),
+        ("peak resident memory", |m| m.peak_rss_bytes.map(|b| bytes(b as f64))),
+        ("samples delivered", |m| Some(count(m.delivered))),
+        ("samples skipped", |m| Some(count(m.skipped))),
+        ("batches", |m| Some(count(m.batches))),
+        ("duration", |m| Some(seconds(m.duration_s))),
+        ("events", |m| Some(count(m.events))),
+        ("trace hash", |m| m.trace_hash.clone()),
+    ];
+    let mut rows = String::new();
+    for (name, figure) in figures {
+        let values: Vec<Option<String>> = sides.iter().map(|side| figure(side.metrics)).collect();
+        if values.iter().any(Option::is_some) {
+            let cells = values.into_iter().map(|v| format!("<td>{}</td>", escaped(v.as_deref().unwrap_or(NONE))));
+            rows.push_str(&format!("<tr><th scope=\"row\">{name}</th>{}</tr>", cells.collect::<String>()));
+        }
+    }
+    let mut head = vec![""];
+    head.extend(sides.iter().map(|side| side.name));
+    table("", &head, &rows)
+}
+
+/// What the leaves of each stage did.
+pub(super) fn stages(sides: &[Side<'_>]) -> String {
+    let time = |s: Option<f64>| s.map_or_else(|| NONE.to_owned(), seconds);
+    let mut rows = String::new();
+    for side in sides {
+        for s in &side.metrics.stages {
+            let cells = [
+                s.utilization.map_or_else(|| NONE.to_owned(), percent),
+                number(s.mean_running),
+                s.servers.map_or_else(|| NONE.to_owned(), |n| count(u64::from(n))),
+                number(s.mean_waiting),
+                time(s.mean_wait_s),
+                time(s.p99_wait_s),
+                time(s.mean_service_s),
+                time(s.p50_service_s),
+                time(s.p99_service_s),
+                count(s.failed),
+            ];
+            rows.push_str(&line(&s.name, side.name, &cells));
+        }
+    }
+    let head = ["", "", "busy", "running", "of", "waiting", "wait, mean", "p99", "service, mean", "p50", "p99", "failed"];
+    if rows.is_empty() { rows } else { table("", &head, &rows) }
+}
+
+/// How full the queues were.
+pub(super) fn queues(sides: &[Side<'_>]) -> String {
+    let mut rows = String::new();
+    for side in sides {
+        for q in &side.metrics.queues {
+            let in_bytes = q.name.ends_with("bytes");
+            let whole = |n: u64| if in_bytes { bytes(n as f64) } else { count(n) };
+            let or_none = |n: Option<u64>| n.map_or_else(|| NONE.to_owned(), whole);
+            let mean = if in_bytes { bytes(q.mean) } else { number(q.mean) };
+            rows.push_str(&line(&q.name, side.name, &[mean, or_none(q.peak), or_none(q.capacity)]));
+        }
+    }
+    table("", &["", "", "mean", "peak", "of"], &rows)
+}
+
+fn line(name: &str, side: &str, cells: &[String]) -> String {
+    let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+    format!("<tr><th scope=\"row\">{}</th><td class=\"side\">{side}</td>{cells}</tr>", escaped(name))
+}
+
+fn table(class: &str, head: &[&str], rows: &str) -> String {
+    let head: String = head
+        .iter()
+        .map(|title| if title.is_empty() { "<td></td>".to_owned() } else { format!("<th scope=\"col\">{title}</th>") })
+        .collect();
+    format!("<div class=\"scroll\"><table class=\"{class}\"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>")
+}
