@@ -105,12 +105,12 @@ impl<'a> Html<'a> {
         );
         section(
             "Over time",
-            "Mean number of leaves running, per stage, and what part of the consumers computes or waits. The dashed line is how many may.",
+            "Mean number of leaves running, per stage, and what part of the consumers computes or waits. The dashed line is how many may, where it is near.",
             curves::stages(&sides),
         );
         section(
             "Queues over time",
-            "What filled up between the stages. The dashed line is the capacity.",
+            "What filled up between the stages. The dashed line is the capacity, where it is near.",
             curves::queues(&sides),
         );
         section("Where the consumer's time went", "", bars::stall(&sides));

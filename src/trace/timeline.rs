@@ -10,7 +10,7 @@ use super::{Event, Kind, StageId};
 use crate::machine::Time;
 
 /// Into how many buckets a run is cut at most.
-pub const BUCKETS: usize = 512;
+const BUCKETS: usize = 512;
 
 /// The first width of a bucket, as a power of two \[ns\].
 const FIRST_SHIFT: u32 = 10;
@@ -85,7 +85,7 @@ pub enum Track {
     EncodedBytes,
 }
 
-/// A streaming fold over events: see the [module documentation](self).
+/// A streaming fold over events: means over buckets of equal width, exact and in bounded memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
     shift: u32,

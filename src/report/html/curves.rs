@@ -90,7 +90,7 @@ fn draw(sides: &[Side<'_>], rows: &[Row<'_>]) -> String {
         let name = escaped(&row.name);
         let label = format!("{name} over time, at most {}{of}", amount(highest));
         out.push_str(&format!(
-            "<figure class=\"curve\"><figcaption><b>{name}</b><span>peak {}{of}</span><output></output></figcaption>\
+            "<figure class=\"curve\"><figcaption><b>{name}</b><span>highest mean {}{of}</span><output></output></figcaption>\
              <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{label}\" \
              data-end=\"{}\" data-top=\"{top:.4}\" data-unit=\"{}\">",
             amount(highest),
