@@ -11,7 +11,7 @@ use crate::{
         Clock, Encoded, Machine, Pixels,
         real::{self, RealMachine, usage},
     },
-    trace::Recorder,
+    trace::{LeafTimes, Recorder},
 };
 
 /// What the consumer does.
@@ -46,6 +46,8 @@ pub struct Run {
     pub cpu_ns: u64,
     /// CPU time of the scheduler's thread \[ns\].
     pub scheduler_cpu_ns: u64,
+    /// What every leaf took; empty unless [`real::Config::leaf_cpu`] asks for it.
+    pub leaf_times: LeafTimes,
     /// How often the scheduler took news of leaves.
     pub drains: u64,
     /// Peak resident memory of the process \[B\], and whether it is that of the run alone; `None` where the system does not tell.
@@ -113,6 +115,7 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
         wall_ns: ended.0,
         cpu_ns: usage::process_cpu_ns() - cpu_ns,
         scheduler_cpu_ns: done.scheduler_cpu_ns,
+        leaf_times: done.leaf_times,
         drains: done.drains,
         peak_rss_bytes: rss.bytes().ok().map(|bytes| (bytes, rss.is_since_mark())),
     })

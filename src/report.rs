@@ -47,6 +47,10 @@ pub struct Report {
     /// What the simulated machine did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Metrics>,
+    /// What the simulated machine did when it was fed with the measured times of the leaves, see
+    /// [`Scenario::replay`](crate::scenario::Scenario::replay).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Metrics>,
     /// What the real machine did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Metrics>,
@@ -90,6 +94,23 @@ pub struct Errors {
     /// Of the least of the [`Bounds`] that the simulation gives, taken as a prediction: what one would have said without
     /// simulating queues.
     pub bound_samples_per_s: Option<f64>,
+    /// Replayed against measured: what the simulation gets wrong even when it is told what every leaf took. `None` without a replay.
+    pub structure: Option<Attributed>,
+    /// Simulated against replayed: what the costs of the leaves get wrong. `None` without a replay.
+    pub cost_model: Option<Attributed>,
+}
+
+/// The part of the [`Errors`] that has one origin, counted as they are. With relative errors `s` of structure and `c` of the cost
+/// model the whole is `(1 + s)·(1 + c) − 1`, with differences `s + c`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "named as the fields of `Metrics`")]
+pub struct Attributed {
+    pub samples_per_s: Option<f64>,
+    pub steady_samples_per_s: Option<f64>,
+    pub accelerator_utilization: Option<f64>,
+    pub time_to_first_batch_s: Option<f64>,
+    pub stall_s: Option<f64>,
+    pub cpu_s: Option<f64>,
 }
 
 impl Report {
@@ -97,7 +118,17 @@ impl Report {
     pub fn new(scenario: impl Into<String>, seed: u64, simulated: Option<Metrics>, measured: Option<Metrics>) -> Report {
         let errors = simulated.as_ref().zip(measured.as_ref()).map(|(s, m)| Errors::of(s, m));
         let bottleneck = measured.as_ref().or(simulated.as_ref()).map(|m| m.bottleneck.name.clone());
-        Report { scenario: scenario.into(), seed, bottleneck, simulated, measured, errors, error: None, expectations: Vec::new() }
+        let (scenario, expectations) = (scenario.into(), Vec::new());
+        Report { scenario, seed, bottleneck, simulated, replayed: None, measured, errors, error: None, expectations }
+    }
+
+    /// Adds the simulation that was fed with measured times, and says with it where the errors come from.
+    pub fn set_replayed(&mut self, replayed: Metrics) {
+        if let (Some(errors), Some(simulated), Some(measured)) = (&mut self.errors, &self.simulated, &self.measured) {
+            errors.structure = Some(Errors::of(&replayed, measured).attributed());
+            errors.cost_model = Some(Errors::of(simulated, &replayed).attributed());
+        }
+        self.replayed = Some(replayed);
     }
 
     /// Whether every expectation held.
@@ -126,6 +157,20 @@ impl Errors {
             cpu_s: of(|m| m.cpu_s),
             peak_bytes_in_flight: of(|m| Some(m.peak_bytes_in_flight as f64)),
             bound_samples_per_s: relative(simulated.bounds.samples_per_s(), Some(measured.samples_per_s)),
+            structure: None,
+            cost_model: None,
+        }
+    }
+
+    /// The figures of which one asks where their error comes from.
+    pub(crate) fn attributed(&self) -> Attributed {
+        Attributed {
+            samples_per_s: self.samples_per_s,
+            steady_samples_per_s: self.steady_samples_per_s,
+            accelerator_utilization: self.accelerator_utilization,
+            time_to_first_batch_s: self.time_to_first_batch_s,
+            stall_s: self.stall_s,
+            cpu_s: self.cpu_s,
         }
     }
 }

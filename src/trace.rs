@@ -23,6 +23,7 @@ use crate::machine::Time;
 mod gauge;
 mod hash;
 mod histogram;
+mod leaf_times;
 #[cfg(test)]
 pub(crate) mod oracle;
 mod recorder;
@@ -34,6 +35,7 @@ mod timeline;
 pub use gauge::Gauge;
 pub use hash::TraceHash;
 pub use histogram::Histogram;
+pub use leaf_times::{LeafTime, LeafTimes};
 pub use recorder::Recorder;
 pub use sink::Sink;
 pub use summary::{Accounts, ConsumerSummary, EpochSummary, LoaderSummary, StageSummary, Stall, Summary};

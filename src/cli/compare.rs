@@ -1,6 +1,6 @@
 //! `towtank compare`: what was predicted, what was measured, and how far they differ.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use towtank::{
     codec::Decoder,
@@ -38,18 +38,23 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     };
 
     let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
-    let simulated = scenario.simulate(&machine, &images.samples, page.watch(Recorder::new())).map_err(|error| match error {
-        SimulateError::Input(trouble) => Ending::Input(trouble),
-        stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
-    })?;
+    let simulated = scenario.simulate(&machine, &images.samples, page.watch(Recorder::new())).map_err(stuck)?;
     drop(spinner);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
+    let measured = scenario.measure_leaves(images.folder.clone(), &images.samples, recorder);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
+    let leaf_times = Arc::new(std::mem::take(&mut measured.leaf_times));
+    let replayed = match (&simulated.error, &measured.error) {
+        (None, None) => Some(scenario.replay(&machine, &images.samples, leaf_times, Recorder::new()).map_err(stuck)?),
+        _ => None,
+    };
 
     let (predicted, found) = (Some(simulated.metrics.clone()), Some(measured.metrics.clone()));
     let mut report = Report::new(scenario.name.clone(), scenario.seed, predicted, found);
+    if let Some(replayed) = replayed {
+        report.set_replayed(replayed.metrics);
+    }
     let both = simulated.verdicts.iter().map(|v| named(v, "simulated"));
     let verdicts: Vec<Verdict> = both.chain(measured.verdicts.iter().map(|v| named(v, "measured"))).collect();
     report.expectations = verdicts.iter().map(Expectation::from).collect();
@@ -62,6 +67,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),
+    }
+}
+
+fn stuck(error: SimulateError) -> Ending {
+    match error {
+        SimulateError::Input(trouble) => Ending::Input(trouble),
+        stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{env, io::IsTerminal};
 
 use self::table::{Align, Table};
 use super::{
-    Errors, Metrics, Report,
+    Attributed, Errors, Metrics, Report,
     humane::{bytes, count, number, percent, rate, seconds},
 };
 
@@ -71,6 +71,7 @@ pub(super) fn render(report: &Report, style: Style) -> String {
         }
     };
     section("", figures(&columns, report.errors.as_ref(), style));
+    section("error, by where it comes from", origins(report, style));
     section("stages", stages(&columns, style));
     section("queues", queues(&columns, style));
     section("at most, by operational laws", limits(&columns, style));
@@ -145,6 +146,31 @@ fn figures(columns: &[Column<'_>], errors: Option<&Errors>, style: Style) -> Str
     row("duration", &|m| Some(seconds(m.duration_s)), blank());
     row("trace hash", &|m| m.trace_hash.clone(), blank());
     table.render(Align::Right, |text| style.bold(text))
+}
+
+/// The errors taken apart; nothing without a replay.
+fn origins(report: &Report, style: Style) -> String {
+    let Some((whole, replayed)) = report.errors.as_ref().zip(report.replayed.as_ref()) else { return String::new() };
+    let Some((structure, costs)) = whole.structure.zip(whole.cost_model) else { return String::new() };
+    let header = ["", "replayed", "error", "of the cost model", "of structure"];
+    let mut table = Table::new(header.map(str::to_owned).to_vec());
+    let mut row = |name: &str, figure: Option<String>, of: fn(&Attributed) -> Option<f64>, points: bool| {
+        let Some(figure) = figure else { return };
+        let error = |part: &Attributed| match of(part) {
+            Some(e) if points => format!("{:+.1} points", e * 100.0),
+            Some(e) => signed_percent(e),
+            None => NONE.to_owned(),
+        };
+        table.row(vec![name.to_owned(), figure, error(&whole.attributed()), error(&costs), error(&structure)]);
+    };
+    let m = replayed;
+    row("throughput", Some(rate(m.samples_per_s)), |e| e.samples_per_s, false);
+    row("  without start-up", m.steady_samples_per_s.map(rate), |e| e.steady_samples_per_s, false);
+    row("accelerator utilization", m.accelerator_utilization.map(percent), |e| e.accelerator_utilization, true);
+    row("time to first batch", m.time_to_first_batch_s.map(seconds), |e| e.time_to_first_batch_s, false);
+    row("data stall", Some(seconds(m.stall_s)), |e| e.stall_s, false);
+    row("CPU time", m.cpu_s.map(seconds), |e| e.cpu_s, false);
+    table.render(Align::Right, |text| style.faint(text))
 }
 
 fn reasons(columns: &[Column<'_>]) -> Vec<String> {

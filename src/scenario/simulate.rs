@@ -1,6 +1,6 @@
 //! A scenario on the simulated machine, from beginning to end.
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use super::{Consumer, Deliveries, Found, Samples, Scenario, Verdict, deliveries::Findings};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     model::MachineModel,
     report::{Expectation, Facts, Metrics, Report},
     sim::{self, SimBarrier, SimMachine, Stall},
-    trace::{Recorder, StageId},
+    trace::{LeafTimes, Recorder, StageId},
 };
 
 /// What a simulated scenario came to.
@@ -50,7 +50,43 @@ impl Scenario {
     /// When scenario and machine do not fit together, or the simulation gets stuck. An error that the loader ends with is no error
     /// here: it is what the simulation found.
     pub fn simulate(&self, machine: &MachineModel, samples: &Samples, recorder: Recorder) -> Result<Simulated, SimulateError> {
-        let config = self.to_sim(machine, samples)?;
+        self.simulate_on(self.to_sim(machine, samples)?, machine, samples, recorder)
+    }
+
+    /// The same simulation fed with what the leaves of a run [took](super::Measured::leaf_times), so that what is left of the error of
+    /// the prediction is the simulation's own: its *structure*.
+    ///
+    /// What is fed is **CPU time**, and for reads that do not run on the pool the time that they waited beside. A leaf's time on the
+    /// wall would not do: it includes waiting for a core, which the simulation's cores do by themselves, so that it would count
+    /// twice. CPU time in turn holds already what neighbours on the same core or cache cost, so the simulated cores run at full speed
+    /// however many are busy. Bytes take no time of their own, since the wait has it. What control and copies cost, and leaves that
+    /// did not run, is the model's. So cores that other processes took meanwhile count as an error of structure.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scenario::simulate`].
+    pub fn replay(
+        &self,
+        machine: &MachineModel,
+        samples: &Samples,
+        leaf_times: Arc<LeafTimes>,
+        recorder: Recorder,
+    ) -> Result<Simulated, SimulateError> {
+        let mut config = self.to_sim(machine, samples)?;
+        config.cpu.speed_ppm.clear();
+        config.store.link_bytes_per_s = None;
+        config.store.connection_bytes_per_s = None;
+        config.replay = Some(leaf_times);
+        self.simulate_on(config, machine, samples, recorder)
+    }
+
+    fn simulate_on(
+        &self,
+        config: sim::Config,
+        machine: &MachineModel,
+        samples: &Samples,
+        recorder: Recorder,
+    ) -> Result<Simulated, SimulateError> {
         let threads = self.threads(machine);
         let settings = self.settings(threads, samples)?;
         let resolved = settings.resolve().expect("`Scenario::settings` has resolved them");
@@ -258,5 +294,60 @@ impl From<&Verdict> for Expectation {
     fn from(verdict: &Verdict) -> Expectation {
         let Verdict { name, held, wanted, found, .. } = verdict.clone();
         Expectation { name, held, wanted, found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        machine::{Item, Op},
+        model,
+        scenario::{Overrides, parse},
+        trace::{Event, Kind, LeafTime},
+    };
+
+    /// One decoding thread on two cores, so that nothing waits for a core, and a consumer that takes no time.
+    const SCENARIO: &str = "title = \"replayed\"\nmachine = \"reference-2core\"\n[dataset]\nkind = \"synthetic\"\ncount = 200\n\
+                            [loader]\nbatch = 20\nthreads = 1\n[consumer]\nstep = \"0 ms\"\n";
+
+    fn scenario() -> (Scenario, MachineModel, Samples) {
+        let scenario = parse("replayed.toml", SCENARIO, &Overrides::default()).unwrap();
+        let machine = model::load("reference-2core").unwrap();
+        let samples = scenario.samples().unwrap().unwrap();
+        (scenario, machine, samples)
+    }
+
+    fn leaf(event: &Event) -> Op {
+        let item = Item { epoch: event.epoch, sample: event.sample, position: 0 };
+        Op { stage: event.stage, rank: event.rank, attempt: 0, item }
+    }
+
+    #[test]
+    fn a_replay_of_what_was_simulated_is_what_was_simulated() {
+        let (scenario, mut machine, samples) = scenario();
+        machine.cpu.speed.clear();
+        let simulated = scenario.simulate(&machine, &samples, Recorder::new().keep_events()).unwrap();
+        let ends = simulated.recorder.events().iter().filter(|e| e.kind == Kind::End && e.stage <= StageId::DECODE);
+        let took = |e: &Event| LeafTime { cpu_ns: e.time.since(e.since), wall_ns: e.time.since(e.since) };
+        let times = LeafTimes::new(ends.map(|e| (leaf(e), took(e))));
+        assert_eq!(times.len(), 400, "a read and a decode of each");
+        machine.costs.get_mut("decode").unwrap().fixed = None;
+        let replayed = scenario.replay(&machine, &samples, Arc::new(times), Recorder::new()).unwrap();
+        let (told, again) = (simulated.metrics.samples_per_s, replayed.metrics.samples_per_s);
+        assert!((again / told - 1.0).abs() < 0.005, "{told} simulated, {again} replayed");
+    }
+
+    #[test]
+    fn replayed_leaves_take_what_they_took_and_not_what_they_cost() {
+        let (scenario, machine, samples) = scenario();
+        let op = |stage, sample| Op { stage, item: Item { epoch: 0, sample, position: 0 }, ..Op::default() };
+        // Ten milliseconds of computing, within a wall time that held as much waiting for a core.
+        let decode = LeafTime { cpu_ns: 10_000_000, wall_ns: 20_000_000 };
+        let read = LeafTime { cpu_ns: 0, wall_ns: 5_000_000 };
+        let leaves = (0..200).flat_map(|s| [(op(StageId::DECODE, s), decode), (op(StageId::FETCH, s), read)]);
+        let replayed = scenario.replay(&machine, &samples, Arc::new(LeafTimes::new(leaves)), Recorder::new()).unwrap();
+        let per_s = replayed.metrics.samples_per_s;
+        assert!((per_s / 100.0 - 1.0).abs() < 0.01, "{per_s} samples/s of one thread that decodes for 10 ms each");
     }
 }

@@ -1,7 +1,9 @@
 //! What a simulated machine is made of: whole numbers with their units, nothing to be parsed.
 
+use std::sync::Arc;
+
 use super::{Chooser, Dataset, Distribution, Size};
-use crate::fault::Faults;
+use crate::{fault::Faults, trace::LeafTimes};
 
 /// A simulated machine.
 ///
@@ -39,6 +41,8 @@ pub struct Config {
     pub dataset: Dataset,
     /// What goes wrong.
     pub faults: Faults,
+    /// What leaves took elsewhere, instead of what their costs say: see [`LeafTimes`]. One that is not in it costs what it costs.
+    pub replay: Option<Arc<LeafTimes>>,
 }
 
 impl Default for Config {
@@ -59,6 +63,7 @@ impl Default for Config {
             memory_bytes: None,
             dataset: Dataset::uniform(0, Size::default()),
             faults: Faults::default(),
+            replay: None,
         }
     }
 }

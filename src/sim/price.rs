@@ -1,13 +1,13 @@
 //! What things cost on this machine, and how large samples are: pure functions of the seed and the leaf.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, sync::Arc};
 
-use super::{Config, Cost, Costs, Dataset, Distribution, PixelCount, Size, config::scaled};
+use super::{Config, Cost, Costs, Dataset, Distribution, PixelCount, Reader, Size, config::scaled};
 use crate::{
     draw::{Purpose, draw},
     fault::{Fault, Faults, Leaf as LeafKind},
     machine::{Op, Work},
-    trace::StageId,
+    trace::{LeafTime, LeafTimes, StageId},
 };
 
 /// Sizes kept; a power of two.
@@ -24,6 +24,8 @@ pub(super) struct Prices {
     /// Sizes drawn lately, by the low bits of the sample: a loader asks for a size when it reserves memory and again when it reads.
     lately: RefCell<Box<[(u64, Size); LATELY]>>,
     faults: Option<Faults>,
+    replay: Option<Arc<LeafTimes>>,
+    reader: Reader,
 }
 
 impl Prices {
@@ -36,6 +38,8 @@ impl Prices {
             copy: config.copy.cost.clone(),
             dataset: config.dataset.clone(),
             lately: RefCell::new(Box::new([(u64::MAX, Size::default()); LATELY])),
+            replay: config.replay.clone(),
+            reader: config.store.reader,
             faults: (!config.faults.is_empty()).then(|| config.faults.clone()),
         }
     }
@@ -68,6 +72,11 @@ impl Prices {
     /// Time until the first byte of a read of so many bytes, and CPU time of the read (ns).
     #[inline]
     pub(super) fn read_ns(&self, op: &Op, bytes: u64) -> (u64, u64) {
+        if let Some(took) = self.replayed(op) {
+            // A thread of the pool that reads what is cached waits for nothing but a core, and the simulation has cores of its own.
+            let waited_ns = if self.reader == Reader::Pool { 0 } else { took.waited_ns() };
+            return (waited_ns, took.cpu_ns);
+        }
         let random = self.first_byte_ns.is_random() || self.read.residual_ppm.is_random();
         let [first, residual] = self.words(random, Purpose::FIRST_BYTE, op);
         (self.first_byte_ns.at(first), self.read.ns(bytes, 0, residual))
@@ -76,6 +85,9 @@ impl Prices {
     /// CPU time of a job (ns); `None` for a kind of work whose cost nobody knows.
     #[inline]
     pub(super) fn cpu_ns(&self, op: &Op, work: &Work) -> Option<u64> {
+        if let Some(took) = self.replayed(op) {
+            return Some(took.cpu_ns);
+        }
         let cost = self.costs.get(work.kind)?;
         let [residual, _] = self.words(cost.residual_ppm.is_random(), Purpose::CPU_RESIDUAL, op);
         Some(cost.ns(work.bytes, work.pixels, residual))
@@ -85,6 +97,11 @@ impl Prices {
     pub(super) fn copy_ns(&self, op: &Op, bytes: u64) -> u64 {
         let [residual, _] = self.words(self.copy.residual_ppm.is_random(), Purpose::COPY_RESIDUAL, op);
         self.copy.ns(bytes, 0, residual)
+    }
+
+    #[inline]
+    fn replayed(&self, op: &Op) -> Option<LeafTime> {
+        self.replay.as_ref()?.get(op)
     }
 
     /// Two words for this leaf; zeros when nobody looks at them.

@@ -24,7 +24,7 @@ use crate::{
     failure::Failure,
     machine::{Clock, Recycler},
     sync::{self, Receiver, Sender},
-    trace::Recorder,
+    trace::{LeafTimes, Recorder},
 };
 
 /// Why a machine could not be launched.
@@ -66,6 +66,9 @@ pub struct Outcome<T> {
     pub scheduler_cpu_ns: u64,
     /// CPU time of leaves by stage; empty unless [`Config::leaf_cpu`] asks for it.
     pub leaf_cpu: Vec<LeafCpu>,
+    /// What every leaf took; empty unless [`Config::leaf_cpu`] asks for it. Copies are not among them: they end on threads whose CPU
+    /// time says nothing.
+    pub leaf_times: LeafTimes,
 }
 
 /// A running machine. Dropping it asks the machine to stop and does not wait.
@@ -199,7 +202,7 @@ where
     home.cpu.close(&home.clock, deadline);
     home.io.close(&home.clock, deadline);
     inner.take_news(&Context::from_waker(Waker::noop()), &mut Vec::new());
-    let leaves = inner.leaves.borrow();
+    let mut leaves = inner.leaves.borrow_mut();
     ended.map(|value| Outcome {
         value,
         recorder: inner.recorder.take(),
@@ -207,6 +210,7 @@ where
         drains: inner.drains.get(),
         scheduler_cpu_ns: usage::thread_cpu_ns(),
         leaf_cpu: leaves.cpu().to_vec(),
+        leaf_times: LeafTimes::new(leaves.take_times()),
     })
 }
 

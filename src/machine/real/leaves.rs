@@ -16,7 +16,7 @@ use crate::{
     failure::FailureKind,
     machine::{Op, Time},
     sync::GivenUp,
-    trace::{Event, Kind, Recorder, StageId},
+    trace::{Event, Kind, LeafTime, Recorder, StageId},
 };
 
 /// Leaves that are out.
@@ -27,6 +27,7 @@ pub(super) struct Leaves {
     out: usize,
     given_up: usize,
     cpu: Vec<LeafCpu>,
+    times: Vec<(Op, LeafTime)>,
 }
 
 struct Entry {
@@ -134,6 +135,7 @@ impl Leaves {
         }
         if news.cpu_ns > 0 {
             self.add_cpu(op.stage, news);
+            self.times.push((op, LeafTime { cpu_ns: news.cpu_ns, wall_ns: news.end.since(news.start) }));
         }
         waker
     }
@@ -151,6 +153,11 @@ impl Leaves {
     /// CPU time by stage.
     pub(super) fn cpu(&self) -> &[LeafCpu] {
         &self.cpu
+    }
+
+    /// What every leaf took, in the order of arrival.
+    pub(super) fn take_times(&mut self) -> Vec<(Op, LeafTime)> {
+        std::mem::take(&mut self.times)
     }
 
     fn retire(&mut self, key: u32) {
