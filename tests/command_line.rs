@@ -305,3 +305,34 @@ fn an_explanation_names_the_bottleneck_and_what_relieves_it() {
     let wrong = towtank(&["explain", "slow-store", "--set", "loader.budget=1 MiB"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
 }
+
+#[test]
+fn a_comparison_says_how_much_of_its_error_is_of_the_costs_and_how_much_of_the_structure() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for index in 0..24 {
+        let spec = synth::Spec { width: 200, height: 150, ..synth::Spec::plan(4, index) };
+        fs::write(folder.path().join(format!("{index}.jpg")), synth::jpeg(&spec)).expect("an image");
+    }
+    let path = folder.path().to_str().expect("UTF-8");
+    let output = towtank(&[
+        "compare",
+        "quickstart",
+        "--json",
+        "--data",
+        path,
+        "--set",
+        "machine=reference-2core",
+        "--set",
+        "loader.batch=4",
+        "--set",
+        "consumer.step=0 ms",
+    ]);
+    let told = report(&output);
+    let of = |side: &str| told[side]["samples_per_s"].as_f64().unwrap_or_else(|| panic!("{side}: {told}"));
+    let error = |part: &str| told["errors"][part]["samples_per_s"].as_f64().unwrap_or_else(|| panic!("{part}: {told}"));
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert!(near(error("structure"), of("replayed") / of("measured") - 1.0), "{}", told["errors"]);
+    assert!(near(error("cost_model"), of("simulated") / of("replayed") - 1.0), "{}", told["errors"]);
+    assert_eq!(told["replayed"]["delivered"], told["measured"]["delivered"]);
+    assert!(told["replayed"]["cpu_s"].as_f64() != told["simulated"]["cpu_s"].as_f64(), "it was fed with other times");
+}
