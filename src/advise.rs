@@ -60,7 +60,11 @@ fn cut(scenario: &mut Scenario, samples: &Samples, most: u64) -> bool {
 /// The figures of one simulation, or why there are none.
 fn figures(scenario: &Scenario, machine: &MachineModel, samples: &Samples) -> Result<Metrics, SimulateError> {
     let simulated = scenario.simulate(machine, samples, Recorder::new())?;
-    Ok(simulated.metrics)
+    match simulated.error {
+        None => Ok(simulated.metrics),
+        // What it did until then says nothing about a whole run.
+        Some(error) => Err(SimulateError::Ended(Box::new(error))),
+    }
 }
 
 /// The figures under each seed, on all cores.

@@ -336,3 +336,22 @@ fn a_comparison_says_how_much_of_its_error_is_of_the_costs_and_how_much_of_the_s
     assert_eq!(told["replayed"]["delivered"], told["measured"]["delivered"]);
     assert!(told["replayed"]["cpu_s"].as_f64() != told["simulated"]["cpu_s"].as_f64(), "it was fed with other times");
 }
+
+#[test]
+fn a_loader_that_ends_early_is_not_explained() {
+    let output = towtank(&["explain", "flaky-store", "--set", "loader.skip_at_most=0", "--set", "dataset.count=320"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the loader ended early"), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn ranks_are_simulated_together_and_not_run() {
+    let set = ["--set", "ranks.count=4", "--set", "loader.budget=256 MiB"];
+    let output = sim(&[&["--json"], &set[..]].concat());
+    let report = report(&output);
+    assert_eq!(report["simulated"]["delivered"], 160, "{}", stderr(&output));
+    let refused = towtank(&["run", "quickstart", "--set", "ranks.count=2"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("can be simulated, and not yet run"), "{}", stderr(&refused));
+}

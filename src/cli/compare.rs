@@ -73,7 +73,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
 fn stuck(error: SimulateError) -> Ending {
     match error {
         SimulateError::Input(trouble) => Ending::Input(trouble),
-        stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
+        other => Ending::Failed(other.to_string()),
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
     drop(spinner);
     let explained = explained.map_err(|e| match e {
         SimulateError::Input(trouble) => Ending::Input(trouble),
-        stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
+        other => Ending::Failed(other.to_string()),
     })?;
     let mut out = io::stdout().lock();
     if args.json {

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     drop(spinner);
     let mut simulated = simulated.map_err(|e| match e {
         SimulateError::Input(trouble) => Ending::Input(trouble),
-        stall @ SimulateError::Stall(_) => Ending::Failed(stall.to_string()),
+        other => Ending::Failed(other.to_string()),
     })?;
     let mut report = simulated.report(&scenario);
     let early = simulated.error.as_ref().map(|error| format!("the loader ended early: {error}"));

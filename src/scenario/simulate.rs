@@ -39,6 +39,9 @@ pub enum SimulateError {
     /// Nothing could happen any more and work was left, or a limit was reached.
     #[error("the simulation did not come to its end\n{0}")]
     Stall(Box<Stall>),
+    /// The loader ended before its plan did, where only a whole run says anything.
+    #[error("the loader ended early: {0}")]
+    Ended(Box<loader::Error>),
 }
 
 impl Scenario {
