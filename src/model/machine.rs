@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Cost, Measured, Store, store::above_zero};
 use crate::{
     document::{Diagnostic, FromNode, Node, Positive, Section, Share, keyword},
-    units::{Count, Duration, Fraction, Size},
+    units::{ByteRate, Count, Duration, Fraction, Size},
 };
 
 /// A machine as numbers. See the [module documentation](super).
@@ -107,10 +107,30 @@ pub struct Device {
     /// Number of copy engines for one direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engines: Option<Measured<Count>>,
+    /// Links between the host and its devices; without them every copy has the way for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<Links>,
     /// Whether the consumer reads slots where they are, so that a contiguous batch needs no copy.
     pub lends_slots: bool,
     /// Cost of a copy of a batch.
     pub copy: Cost,
+}
+
+/// Links between the host and its devices. Each device has its own, and some in a row share an uplink. A copy waits for an engine of its
+/// device, takes the fixed part of its cost, and then its bytes flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Links {
+    /// Devices.
+    pub devices: Measured<Count>,
+    /// Devices in a row that share an uplink.
+    pub devices_per_uplink: Measured<Count>,
+    /// A device's link, towards the device.
+    pub link: Measured<ByteRate>,
+    /// An uplink, towards the devices.
+    pub uplink: Measured<ByteRate>,
+    /// The most that one copy gets, where the host's memory is not page-locked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pageable: Option<Measured<ByteRate>>,
 }
 
 impl MachineModel {
@@ -208,6 +228,26 @@ impl FromNode for Speed {
     }
 }
 
+impl FromNode for Links {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        let example = r#"links: { devices = 8, devices_per_uplink = 2, link = "12 GB/s", uplink = "12.5 GB/s" }"#;
+        Section::of(node, path, example, |section| {
+            let devices = section.required("devices", "8");
+            let devices_per_uplink = section.required("devices_per_uplink", "2");
+            let link = section.required("link", "\"12 GB/s\"");
+            let uplink = section.required("uplink", "\"12.5 GB/s\"");
+            let pageable = section.plain("pageable");
+            Some(Links {
+                devices: above_zero(Some(devices?))?,
+                devices_per_uplink: above_zero(Some(devices_per_uplink?))?,
+                link: link?,
+                uplink: uplink?,
+                pageable,
+            })
+        })
+    }
+}
+
 impl FromNode for Device {
     fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
         Section::of(
@@ -219,11 +259,21 @@ impl FromNode for Device {
                 let copied_by = section.required("copied_by", "\"pool\"");
                 let engines = section.plain("engines");
                 let lends_slots = section.required("lends_slots", "true");
-                let copy = section.required("copy", r#"{ fixed = "10 µs", per_byte = "0.1 ns/B" }"#);
+                let links = section.field::<Links>("links");
+                let copy = section.required::<Cost>("copy", r#"{ fixed = "10 µs", per_byte = "0.1 ns/B" }"#);
+                if let Some(links) = &links {
+                    if copied_by.is_some_and(|by| by != CopiedBy::Engines) {
+                        section.errors.push(links.wrong("have no meaning unless copied_by = \"engines\""));
+                    }
+                    if copy.as_ref().is_some_and(|copy| copy.per_byte.is_some()) {
+                        section.errors.push(links.wrong("say how fast bytes flow, and so does `device.copy.per_byte`"));
+                    }
+                }
                 Some(Device {
                     kind: kind?,
                     copied_by: copied_by?,
                     engines: above_zero(engines),
+                    links: links.map(|links| links.value),
                     lends_slots: lends_slots?,
                     copy: copy?,
                 })

@@ -1,7 +1,10 @@
 //! From a model's numbers to a simulation's whole ones.
 
-use super::{CopiedBy, Cost, DatasetModel, Latency, MachineModel, PixelModel, Reader, Residual, Store};
-use crate::{sim, units::Duration};
+use super::{CopiedBy, Cost, DatasetModel, Latency, MachineModel, Measured, PixelModel, Reader, Residual, Store};
+use crate::{
+    sim,
+    units::{ByteRate, Duration},
+};
 
 /// A rate or a size as large as the simulator can say.
 fn at_most_u32(n: u64) -> u32 {
@@ -28,6 +31,7 @@ impl MachineModel {
             store: store.to_sim(),
             copy: sim::CopySpec {
                 by: match self.device.copied_by {
+                    CopiedBy::Engines if self.device.links.is_some() => sim::CopyBy::Pcie(self.pcie_spec()),
                     CopiedBy::Engines => sim::CopyBy::Engines(self.device.engines.as_ref().map_or(1, |n| at_most_u32(n.value.0))),
                     CopiedBy::Pool => sim::CopyBy::Pool,
                     CopiedBy::Thread => sim::CopyBy::Thread,
@@ -37,6 +41,18 @@ impl MachineModel {
             lends_slots: self.device.lends_slots,
             memory_bytes: self.memory.as_ref().map(|m| m.value.as_bytes()),
             ..sim::Config::default()
+        }
+    }
+
+    fn pcie_spec(&self) -> sim::PcieSpec {
+        let links = self.device.links.as_ref().expect("asked for only where there are links");
+        let rate = |rate: &Measured<ByteRate>| rate.value.as_bytes_per_s().max(1);
+        sim::PcieSpec {
+            devices_per_uplink: at_most_u32(links.devices_per_uplink.value.0),
+            engines: self.device.engines.as_ref().map_or(1, |n| at_most_u32(n.value.0)),
+            uplink: sim::LaneSpec::both(rate(&links.uplink)),
+            copy_bytes_per_s: links.pageable.as_ref().map(rate),
+            ..sim::PcieSpec::new(at_most_u32(links.devices.value.0), sim::LaneSpec::both(rate(&links.link)))
         }
     }
 
@@ -154,7 +170,8 @@ mod tests {
         for (p, ms) in [(0.0, 7.0), (0.25, 9.0), (0.5, 10.0), (0.75, 12.0), (0.9, 16.0), (0.99, 75.0)] {
             assert!((at(p) - ms).abs() < 0.1, "{p}: {} ms, published {ms}", at(p));
         }
-        assert_eq!(config.copy.by, sim::CopyBy::Engines(2));
+        let sim::CopyBy::Pcie(pcie) = config.copy.by else { panic!("{:?}", config.copy.by) };
+        assert_eq!((pcie.devices, pcie.devices_per_uplink, pcie.engines, pcie.uplink.bytes_per_s), (8, 2, 2, 12_500_000_000));
         assert_eq!((config.cpu.cores, config.cpu.speed_ppm[47], config.cpu.speed_ppm[95]), (96, 880_000, 570_000));
     }
 }
