@@ -134,6 +134,21 @@ pub struct Store {
     pub burst: Option<u64>,
 }
 
+impl Store {
+    /// A store of which the scenario says nothing but its kind.
+    pub fn plain(kind: impl Into<String>) -> Store {
+        Store {
+            kind: kind.into(),
+            first_byte: None,
+            per_connection: None,
+            bandwidth: None,
+            connections: None,
+            requests: None,
+            burst: None,
+        }
+    }
+}
+
 /// The loader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loader {

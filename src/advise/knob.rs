@@ -28,16 +28,7 @@ impl Setup {
         let (mut scenario, mut machine) = (scenario.clone(), machine.clone());
         let store = scenario.store_on(&machine)?;
         machine.stores.insert(scenario.store.kind.clone(), store);
-        let kind = scenario.store.kind.clone();
-        scenario.store = crate::scenario::Store {
-            kind,
-            first_byte: None,
-            per_connection: None,
-            bandwidth: None,
-            connections: None,
-            requests: None,
-            burst: None,
-        };
+        scenario.store = crate::scenario::Store::plain(scenario.store.kind);
         let settings = scenario.settings(scenario.threads(&machine), samples)?;
         let ring = settings.resolve().expect("`Scenario::settings` has resolved them").ring as u64;
         Ok(Setup { scenario, machine, ring })

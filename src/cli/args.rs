@@ -98,14 +98,6 @@ pub(crate) struct ScenarioArgs {
     /// Set a field of the scenario, such as `loader.batch=64` or `consumer.step=50 ms`; may be given again
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) sets: Vec<String>,
-
-    /// Write the trace to a file for ui.perfetto.dev or chrome://tracing
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-
-    /// Write the report as one self-contained page for a browser
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
 }
 
 impl ScenarioArgs {
@@ -115,11 +107,26 @@ impl ScenarioArgs {
     }
 }
 
+/// Where a run is written to beside standard output.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct OutputArgs {
+    /// Write the trace to a file for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Write the report as one self-contained page for a browser
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
 /// `towtank sim`
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     /// Take the sizes of the images in this folder, searched recursively, instead of the scenario's dataset
     #[arg(long, value_name = "DIR")]
@@ -129,31 +136,12 @@ pub(crate) struct SimArgs {
 /// `towtank explain`
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct ExplainArgs {
-    /// A scenario file, or the name of a scenario that is part of the program
-    pub(crate) scenario: String,
-
-    /// Print the explanation as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Seed of the first simulation, instead of the scenario's
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
-
-    /// Set a field of the scenario, such as `loader.batch=64`; may be given again
-    #[arg(long = "set", value_name = "PATH=VALUE")]
-    pub(crate) sets: Vec<String>,
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
 
     /// Seeds under which every change is compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
-}
-
-impl ExplainArgs {
-    /// What is set over the scenario's file.
-    pub(crate) fn overrides(&self) -> Overrides {
-        Overrides { sets: self.sets.clone(), seed: self.seed }
-    }
 }
 
 /// `towtank synth`
@@ -181,6 +169,9 @@ pub(crate) struct SynthArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     /// A folder of JPEG or PNG images, searched recursively, instead of the scenario's
     #[arg(long, value_name = "DIR")]

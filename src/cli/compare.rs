@@ -9,7 +9,7 @@ use towtank::{
         calibrate::{self, CalibrateError, calibrate},
     },
     report::{Expectation, Html, Report},
-    scenario::{self, MachineChoice, Scenario, SimulateError, Verdict},
+    scenario::{self, MachineChoice, Scenario, Verdict},
     trace::Recorder,
 };
 
@@ -25,8 +25,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let typed = &args.run.scenario;
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
     refuse_endless(&scenario)?;
-    let page = PageFile::open(typed.html.as_deref())?;
-    let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
+    let page = PageFile::open(args.run.output.html.as_deref())?;
+    let (trace, recorder) = TraceFile::open(args.run.output.trace.as_deref())?;
     let recorder = page.watch(recorder);
     let images = images(&scenario, args.run.data.as_deref())?;
     let machine = match &scenario.machine {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     };
 
     let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
-    let simulated = scenario.simulate(&machine, &images.samples, page.watch(Recorder::new())).map_err(stuck)?;
+    let simulated = scenario.simulate(&machine, &images.samples, page.watch(Recorder::new()))?;
     drop(spinner);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure_leaves(images.folder.clone(), &images.samples, recorder);
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let mut measured = measured.map_err(failed)?;
     let leaf_times = Arc::new(std::mem::take(&mut measured.leaf_times));
     let replayed = match (&simulated.error, &measured.error) {
-        (None, None) => Some(scenario.replay(&machine, &images.samples, leaf_times, Recorder::new()).map_err(stuck)?),
+        (None, None) => Some(scenario.replay(&machine, &images.samples, leaf_times, Recorder::new())?),
         _ => None,
     };
 
@@ -67,13 +67,6 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),
-    }
-}
-
-fn stuck(error: SimulateError) -> Ending {
-    match error {
-        SimulateError::Input(trouble) => Ending::Input(trouble),
-        other => Ending::Failed(other.to_string()),
     }
 }
 

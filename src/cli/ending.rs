@@ -2,7 +2,10 @@
 
 use std::{fmt, io, process::ExitCode};
 
-use towtank::document::{Diagnostic, Trouble};
+use towtank::{
+    document::{Diagnostic, Trouble},
+    scenario::SimulateError,
+};
 
 /// Why a verb ended early, or what it found.
 #[derive(Debug)]
@@ -36,6 +39,15 @@ impl From<Trouble> for Ending {
 impl From<Diagnostic> for Ending {
     fn from(diagnostic: Diagnostic) -> Ending {
         Ending::Input(diagnostic.into())
+    }
+}
+
+impl From<SimulateError> for Ending {
+    fn from(error: SimulateError) -> Ending {
+        match error {
+            SimulateError::Input(trouble) => Ending::Input(trouble),
+            other => Ending::Failed(other.to_string()),
+        }
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::io::{self, Write};
 
-use towtank::{
-    advise,
-    scenario::{self, SimulateError},
-};
+use towtank::{advise, scenario};
 
 use super::{
     Ending,
@@ -15,19 +12,16 @@ use super::{
 };
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
-    let scenario = scenario::load(&args.scenario, &args.overrides())?;
+    let scenario = scenario::load(&args.scenario.scenario, &args.scenario.overrides())?;
     let machine = scenario.machine_model()?;
     note_the_reference(&scenario);
     let samples = samples(None, &scenario)?;
     let spinner = Spinner::start("simulating with more of everything".to_owned());
     let explained = advise::explain(&scenario, &machine, &samples, args.seeds);
     drop(spinner);
-    let explained = explained.map_err(|e| match e {
-        SimulateError::Input(trouble) => Ending::Input(trouble),
-        other => Ending::Failed(other.to_string()),
-    })?;
+    let explained = explained?;
     let mut out = io::stdout().lock();
-    if args.json {
+    if args.scenario.json {
         serde_json::to_writer_pretty(&mut out, &explained).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {

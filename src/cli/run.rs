@@ -21,8 +21,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
     refuse_endless(&scenario)?;
     let images = images(&scenario, args.data.as_deref())?;
-    let page = PageFile::open(typed.html.as_deref())?;
-    let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
+    let page = PageFile::open(args.output.html.as_deref())?;
+    let (trace, recorder) = TraceFile::open(args.output.trace.as_deref())?;
     let recorder = page.watch(recorder);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);

@@ -5,7 +5,7 @@ use std::path::Path;
 use towtank::{
     model,
     report::Html,
-    scenario::{self, MachineChoice, REFERENCE, Samples, Scenario, SimulateError},
+    scenario::{self, MachineChoice, REFERENCE, Samples, Scenario},
     units::Count,
 };
 
@@ -22,16 +22,13 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let machine = scenario.machine_model()?;
     note_the_reference(&scenario);
     let samples = samples(args.data.as_deref(), &scenario)?;
-    let page = PageFile::open(typed.html.as_deref())?;
-    let (trace, recorder) = TraceFile::open(typed.trace.as_deref())?;
+    let page = PageFile::open(args.output.html.as_deref())?;
+    let (trace, recorder) = TraceFile::open(args.output.trace.as_deref())?;
     let recorder = page.watch(recorder);
     let spinner = Spinner::start(format!("simulating {} samples", Count(samples.count() * u64::from(scenario.loader.epochs))));
     let simulated = scenario.simulate(&machine, &samples, recorder);
     drop(spinner);
-    let mut simulated = simulated.map_err(|e| match e {
-        SimulateError::Input(trouble) => Ending::Input(trouble),
-        other => Ending::Failed(other.to_string()),
-    })?;
+    let mut simulated = simulated?;
     let mut report = simulated.report(&scenario);
     let early = simulated.error.as_ref().map(|error| format!("the loader ended early: {error}"));
     report.error.clone_from(&early);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Bottleneck, Bounds, Evidence, Facts};
+use super::{Bottleneck, Bounds, Evidence, Facts, humane};
 use crate::{
     failure::FailureKind,
     trace::{Gauge, Histogram, Recorder, StageId, Summary},
@@ -21,6 +21,8 @@ pub struct Metrics {
     pub accelerator_utilization: Option<f64>,
     /// From the machine's start to the consumer's first batch.
     pub time_to_first_batch_s: Option<f64>,
+    /// Time until the first batch, of all ranks together.
+    pub first_batches_s: f64,
     /// Time the consumer waited for batches, the first one's wait left out.
     pub stall_s: f64,
     /// The part of it that free fetching would have removed: see [`Stall`](crate::trace::Stall).
@@ -118,6 +120,30 @@ pub struct StageMetrics {
     pub p99_service_s: Option<f64>,
 }
 
+impl StageMetrics {
+    /// What the columns of its tables are called.
+    pub(super) const COLUMNS: [&str; 10] =
+        ["busy", "running", "of", "waiting", "wait, mean", "p99", "service, mean", "p50", "p99", "failed"];
+
+    /// Its [columns](StageMetrics::COLUMNS) for people; `none` stands for a figure that it does not have.
+    pub(super) fn cells(&self, none: &str) -> [String; 10] {
+        let or_none = |figure: Option<String>| figure.unwrap_or_else(|| none.to_owned());
+        let time = |s: Option<f64>| or_none(s.map(humane::seconds));
+        [
+            or_none(self.utilization.map(humane::percent)),
+            humane::number(self.mean_running),
+            or_none(self.servers.map(|n| humane::count(u64::from(n)))),
+            humane::number(self.mean_waiting),
+            time(self.mean_wait_s),
+            time(self.p99_wait_s),
+            time(self.mean_service_s),
+            time(self.p50_service_s),
+            time(self.p99_service_s),
+            humane::count(self.failed),
+        ]
+    }
+}
+
 /// Something that fills up.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueMetrics {
@@ -164,6 +190,7 @@ impl Metrics {
             steady_samples_per_s: summary.steady_samples_per_s(),
             accelerator_utilization: summary.accelerator_utilization(),
             time_to_first_batch_s: summary.time_to_first_batch().map(|t| t.as_secs_f64()),
+            first_batches_s: summary.consumers().filter_map(|c| c.time_to_first_batch()).map(|t| t.as_secs_f64()).sum(),
             stall_s: seconds(summary.consumers().fold(0, |ns: u64, c| ns.saturating_add(c.stalled_ns()))),
             fetch_stall_s: stall.map(|s| seconds(s.fetch_ns)),
             preparation_stall_s: stall.map(|s| seconds(s.preparation_ns)),

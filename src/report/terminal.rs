@@ -4,7 +4,7 @@ use std::{env, io::IsTerminal};
 
 use self::table::{Align, Table};
 use super::{
-    Attributed, Errors, Metrics, Report,
+    Attributed, Errors, Metrics, Report, StageMetrics,
     humane::{bytes, count, number, percent, rate, seconds},
 };
 
@@ -181,28 +181,13 @@ fn reasons(columns: &[Column<'_>]) -> Vec<String> {
 }
 
 fn stages(columns: &[Column<'_>], style: Style) -> String {
-    let mut table = Table::new(
-        ["", "", "busy", "running", "of", "waiting", "wait, mean", "p99", "service, mean", "p50", "p99", "failed"]
-            .map(str::to_owned)
-            .to_vec(),
-    );
-    let time = |s: Option<f64>| s.map_or_else(|| NONE.to_owned(), seconds);
+    let head = [&["", ""][..], &StageMetrics::COLUMNS].concat();
+    let mut table = Table::new(head.into_iter().map(str::to_owned).collect());
     for (name, rows) in by_name(columns, |m| &m.stages, |s| &s.name) {
         for (i, (side, s)) in rows.into_iter().enumerate() {
-            table.row(vec![
-                if i == 0 { name.clone() } else { String::new() },
-                side.to_owned(),
-                s.utilization.map_or_else(|| NONE.to_owned(), percent),
-                number(s.mean_running),
-                s.servers.map_or_else(|| NONE.to_owned(), |n| count(u64::from(n))),
-                number(s.mean_waiting),
-                time(s.mean_wait_s),
-                time(s.p99_wait_s),
-                time(s.mean_service_s),
-                time(s.p50_service_s),
-                time(s.p99_service_s),
-                count(s.failed),
-            ]);
+            let mut row = vec![if i == 0 { name.clone() } else { String::new() }, side.to_owned()];
+            row.extend(s.cells(NONE));
+            table.row(row);
         }
     }
     table.render(Align::Right, |text| style.faint(text))

@@ -345,11 +345,19 @@ impl World {
         }
     }
 
+    /// The engines that copy this way for a rank; `None` where threads copy.
+    fn engines_of(&mut self, rank: u16, way: Direction) -> Option<&mut Gate> {
+        match &mut self.pcie {
+            Some(pcie) => Some(pcie.engines(rank, way)),
+            None => self.engines.as_mut(),
+        }
+    }
+
     /// A copy wants an engine.
     fn seek_engine(&mut self, slot: u32, tasks: &mut Tasks) {
         let leaf = self.leaves.at(slot);
         let (rank, way) = (leaf.op.rank, leaf.holds.way());
-        match self.pcie.as_mut().map(|pcie| pcie.engines(rank, way)).or(self.engines.as_mut()) {
+        match self.engines_of(rank, way) {
             Some(engines) => {
                 if engines.enter(slot) {
                     self.on_engine(slot, tasks);
@@ -451,8 +459,7 @@ impl World {
             self.connected(next, tasks);
         }
         if holds.has(Holds::ENGINE)
-            && let Some(next) =
-                self.pcie.as_mut().map(|pcie| pcie.engines(rank, holds.way())).or(self.engines.as_mut()).and_then(Gate::leave)
+            && let Some(next) = self.engines_of(rank, holds.way()).and_then(Gate::leave)
         {
             self.on_engine(next, tasks);
         }
@@ -548,10 +555,7 @@ impl World {
             }
             Phase::ForThread => self.pool.give_up(id.slot),
             Phase::ForConnection => self.connections.as_mut().expect("it waits for one").give_up(id.slot),
-            Phase::ForEngine => match &mut self.pcie {
-                Some(pcie) => pcie.engines(op.rank, holds.way()).give_up(id.slot),
-                None => self.engines.as_mut().expect("it waits for one").give_up(id.slot),
-            },
+            Phase::ForEngine => self.engines_of(op.rank, holds.way()).expect("it waits for one").give_up(id.slot),
             Phase::Waking | Phase::FirstByte => {
                 self.timers.cancel(leaf.alarm);
             }

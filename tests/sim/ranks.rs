@@ -27,26 +27,39 @@ async fn copy(m: &SimMachine<Tags>, rank: u16, bytes: usize) {
     m.copy(of_rank(rank, 0), slots, batch, 0).await.map(|_| ()).expect("a copy");
 }
 
+/// What tasks came to that ran side by side, for a second at most.
+async fn side_by_side<T: Clone + 'static, F: Future<Output = T> + 'static>(
+    m: &SimMachine<Tags>,
+    ranks: impl IntoIterator<Item = F>,
+) -> Vec<Option<T>> {
+    let ends = Rc::new(RefCell::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for (k, rank) in ranks.into_iter().enumerate() {
+        ends.borrow_mut().push(None);
+        let ends = ends.clone();
+        tasks.push(m.spawn("rank", async move {
+            let end = rank.await;
+            ends.borrow_mut()[k] = Some(end);
+        }));
+    }
+    m.sleep(Duration::from_secs(1)).await;
+    drop(tasks);
+    ends.take()
+}
+
 /// When copies of 13 MB end, one on each of these ranks, in µs.
 fn copies(config: Config, ranks: &'static [u16]) -> Vec<u64> {
     let outcome = run(config, Recorder::new(), move |m| async move {
-        let ends = Rc::new(RefCell::new(vec![0; ranks.len()]));
-        let tasks: Vec<_> = ranks
-            .iter()
-            .enumerate()
-            .map(|(k, rank)| {
-                let (inner, ends) = (m.clone(), ends.clone());
-                m.spawn("rank", async move {
-                    copy(&inner, *rank, 13_000_000).await;
-                    ends.borrow_mut()[k] = inner.now().0 / 1000;
-                })
-            })
-            .collect();
-        m.sleep(Duration::from_secs(1)).await;
-        drop(tasks);
-        ends.take()
+        let one = |rank: &u16| {
+            let (m, rank) = (m.clone(), *rank);
+            async move {
+                copy(&m, rank, 13_000_000).await;
+                m.now().0 / 1000
+            }
+        };
+        side_by_side(&m, ranks.iter().map(one)).await
     });
-    outcome.expect("it ends").value
+    outcome.expect("it ends").value.into_iter().map(|end| end.expect("every copy ends")).collect()
 }
 
 #[test]
@@ -99,34 +112,30 @@ fn a_copy_given_up_on_its_way_runs_to_its_end_and_gives_its_engine_back() {
     assert_eq!(outcome.expect("it ends").value, 3 * 1010);
 }
 
-/// Ranks whose steps take 1, 2, … ms, `steps` of them, and a barrier after each: what each gets, and when it ends (ms).
+/// Ranks whose steps take 1, 2, … ms, four of them, and a barrier after each: what each got last, and when (ms).
 fn steps(ranks: u32, last: impl Fn(u32, &SimBarrier) -> bool + Copy + 'static) -> Vec<(Result<u64, PartyLost>, u64)> {
     let outcome = run(Config::default(), Recorder::new(), move |m| async move {
         let barrier = SimBarrier::new(ranks);
-        let ends = Rc::new(RefCell::new(vec![(Ok(u64::MAX), 0); ranks as usize]));
-        let tasks: Vec<_> = (0..ranks)
-            .map(|rank| {
-                let (m, barrier, ends) = (m.clone(), barrier.clone(), ends.clone());
-                m.clone().spawn("rank", async move {
-                    for step in 0..4 {
-                        m.sleep(Duration::from_millis(u64::from(rank) + 1)).await;
-                        if step == 2 && last(rank, &barrier) {
-                            return;
-                        }
-                        let met = barrier.wait().await;
-                        ends.borrow_mut()[rank as usize] = (met, m.now().0 / 1_000_000);
-                        if met.is_err() {
-                            return;
-                        }
+        let one = |rank| {
+            let (m, barrier) = (m.clone(), barrier.clone());
+            async move {
+                let mut end = (Ok(u64::MAX), 0);
+                for step in 0..4 {
+                    m.sleep(Duration::from_millis(u64::from(rank) + 1)).await;
+                    if step == 2 && last(rank, &barrier) {
+                        break;
                     }
-                })
-            })
-            .collect();
-        m.sleep(Duration::from_secs(1)).await;
-        drop(tasks);
-        ends.take()
+                    end = (barrier.wait().await, m.now().0 / 1_000_000);
+                    if end.0.is_err() {
+                        break;
+                    }
+                }
+                end
+            }
+        };
+        side_by_side(&m, (0..ranks).map(one)).await
     });
-    outcome.expect("it ends").value
+    outcome.expect("it ends").value.into_iter().map(|end| end.expect("every rank ends")).collect()
 }
 
 #[test]

@@ -20,8 +20,7 @@ fn parts(side: &Side<'_>) -> String {
     if total <= 0.0 {
         return String::new();
     }
-    let first = m.time_to_first_batch_s.unwrap_or(0.0) * ranks;
-    let mut parts = vec![("first batch", "first", first)];
+    let mut parts = vec![("first batch", "first", m.first_batches_s)];
     match (m.fetch_stall_s, m.preparation_stall_s) {
         (Some(fetch), Some(preparation)) => {
             parts.push(("fetch stall", "fetch", fetch));

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Metrics, Report,
+        Metrics, Report, StageMetrics,
         humane::{bytes, count, number, percent, rate, seconds},
     },
     Side, escaped,
@@ -63,26 +63,13 @@ pub(super) fn figures(sides: &[Side<'_>]) -> String {
 
 /// What the leaves of each stage did.
 pub(super) fn stages(sides: &[Side<'_>]) -> String {
-    let time = |s: Option<f64>| s.map_or_else(|| NONE.to_owned(), seconds);
     let mut rows = String::new();
     for side in sides {
         for s in &side.metrics.stages {
-            let cells = [
-                s.utilization.map_or_else(|| NONE.to_owned(), percent),
-                number(s.mean_running),
-                s.servers.map_or_else(|| NONE.to_owned(), |n| count(u64::from(n))),
-                number(s.mean_waiting),
-                time(s.mean_wait_s),
-                time(s.p99_wait_s),
-                time(s.mean_service_s),
-                time(s.p50_service_s),
-                time(s.p99_service_s),
-                count(s.failed),
-            ];
-            rows.push_str(&line(&s.name, side.name, &cells));
+            rows.push_str(&line(&s.name, side.name, &s.cells(NONE)));
         }
     }
-    let head = ["", "", "busy", "running", "of", "waiting", "wait, mean", "p99", "service, mean", "p50", "p99", "failed"];
+    let head = [&["", ""][..], &StageMetrics::COLUMNS].concat();
     if rows.is_empty() { rows } else { table("", &head, &rows) }
 }
 
