@@ -13,6 +13,7 @@ mod compare;
 mod ending;
 mod explain;
 mod images;
+mod new_file;
 mod output;
 mod run;
 mod sim;

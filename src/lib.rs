@@ -35,7 +35,7 @@
 //! let mut loader = Loader::images("data/train")?.size(224, 224).batch(64).shuffle(42).epochs(3).start()?;
 //! for batch in &mut loader {
 //!     let batch = batch?;
-//!     train(batch.pixels()); // [64, 224, 224, 3] u8, RGB
+//!     train(batch.pixels()); // [64, 224, 224, 3] u8, RGB; the last batch of an epoch may be smaller
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

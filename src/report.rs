@@ -22,7 +22,7 @@ pub mod bottleneck;
 pub mod bounds;
 mod facts;
 pub mod html;
-mod humane;
+pub(crate) mod humane;
 mod metrics;
 pub mod perfetto;
 mod terminal;

@@ -355,3 +355,88 @@ fn ranks_are_simulated_together_and_not_run() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("can be simulated, and not yet run"), "{}", stderr(&refused));
 }
+
+#[test]
+fn what_was_there_stays_until_a_whole_file_takes_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (page, trace, mine) = (path("page.html"), path("trace.json"), path("mine.toml"));
+    fs::write(&mine, "[dataset]\ncount = 64\n").unwrap();
+    fs::write(path("user.json"), "{\"not\": \"ours\"}").unwrap();
+    fs::write(path("user.html"), "<p>not ours</p>").unwrap();
+    assert_eq!(sim(&[&LOOSE[..], &["--html", &page, "--trace", &trace]].concat()).status.code(), Some(0));
+    let before = [&page, &trace].map(|file| fs::read(file).unwrap());
+    // A wrong input, after the files are opened.
+    let wrong = sim(&["--html", &page, "--trace", &trace, "--set", "loader.budget=1 MiB"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert_eq!([&page, &trace].map(|file| fs::read(file).unwrap()), before);
+    for (flag, file) in [("--trace", "mine.toml"), ("--trace", "user.json"), ("--html", "user.html")] {
+        let refused = sim(&[flag, &path(file)]);
+        assert_eq!(refused.status.code(), Some(2), "{file}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains("it is left as it is"), "{}", stderr(&refused));
+    }
+    let both = sim(&["--html", &page, "--trace", &page]);
+    assert_eq!(both.status.code(), Some(2), "{}", stderr(&both));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5, "nothing unfinished is left");
+}
+
+/// A copy of the node's model with one text replaced.
+fn p4d_with(folder: &tempfile::TempDir, from: &str, to: &str) -> String {
+    let model = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/models/p4d.24xlarge.toml")).unwrap();
+    assert!(model.contains(from), "{from}");
+    let path = folder.path().join("machine.toml");
+    fs::write(&path, model.replace(from, to)).unwrap();
+    format!("machine={}", path.display())
+}
+
+#[test]
+fn links_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (from, to, says) in [
+        ("12.5 GB/s", "0 GB/s", "uplink"),
+        ("devices = { value = 8", "devices = { value = 4_000_000_000", "at most"),
+        ("devices_per_uplink = { value = 2", "devices_per_uplink = { value = 9", "on an uplink"),
+    ] {
+        let output = towtank(&["sim", "imagenet-p4d", "--set", &p4d_with(&folder, from, to), "--set", "dataset.count=16384"]);
+        assert_eq!(output.status.code(), Some(2), "{to}: {}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn slow_links_are_named_and_faster_ones_relieve_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = p4d_with(&folder, "\"12 GB/s\"", "\"0.02 GB/s\"");
+    let output =
+        towtank(&["explain", "imagenet-p4d", "--seeds", "1", "--json", "--set", &machine, "--set", "dataset.count=16384"]);
+    let explained = report(&output);
+    assert_eq!(explained["bottleneck"]["name"], "transfer", "{explained:#}");
+    let gain = |resource: &str| {
+        let all = explained["elasticities"].as_array().unwrap();
+        all.iter().find(|c| c["resource"] == resource).unwrap()["gain_percent"]["mean"].as_f64().unwrap()
+    };
+    assert!(gain("copy speed") > 5.0 && gain("decode speed").abs() < 1.0, "{explained:#}");
+}
+
+#[test]
+fn nothing_is_busier_than_it_can_be_when_a_run_is_cut_short() {
+    for sets in [
+        &["consumer.leave_after=1"][..],
+        &["faults.undecodable=20 %", "loader.errors=skip", "loader.skip_at_most=10"],
+        &["ranks.count=1", "ranks.barrier=true"],
+    ] {
+        let mut args = vec!["sim", "imagenet-p4d", "--json", "--set", "dataset.count=16384", "--set", "loader.batch=32"];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        let output = towtank(&args);
+        let report = report(&output);
+        for stage in report["simulated"]["stages"].as_array().unwrap() {
+            let busy = stage["utilization"].as_f64().unwrap_or(0.0);
+            assert!(busy <= 1.0 + 1e-9, "{sets:?}: {stage:#}");
+        }
+        for queue in report["simulated"]["queues"].as_array().unwrap() {
+            if let (Some(peak), Some(capacity)) = (queue["peak"].as_u64(), queue["capacity"].as_u64()) {
+                assert!(peak <= capacity, "{sets:?}: {queue:#}");
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Estimate, KNOBS, SAMPLES_MOST, Setup, cut, under_seeds};
 use crate::{
     model::MachineModel,
-    report::{Bottleneck, Bounds, Metrics, QueueMetrics, StageMetrics},
+    report::{Bottleneck, Bounds, Metrics, QueueMetrics, StageMetrics, humane},
     scenario::{Samples, Scenario, SimulateError},
 };
 
@@ -137,7 +137,7 @@ impl Change {
     }
 
     fn line(&self, with_bottleneck: bool) -> String {
-        let head = format!("  {:<20} {:>12} → {:<12}", self.resource, self.from, self.to);
+        let head = format!("  {:<20} {:>16} → {:<16}", self.resource, self.from, self.to);
         match (&self.gain_percent, &self.gain_samples_per_s) {
             (Some(percent), Some(absolute)) => {
                 let now = self.bottleneck.as_deref().filter(|_| with_bottleneck);
@@ -175,7 +175,7 @@ impl Explanation {
         writeln!(out, "  {}\n  {}\n", self.bottleneck.why, self.bottleneck.relief)?;
         writeln!(out, "At most, by the operational laws")?;
         for bound in &self.bounds.limits {
-            writeln!(out, "  {:<20} {:>12.1} samples/s", bound.name, bound.samples_per_s)?;
+            writeln!(out, "  {:<20} {:>12} samples/s", bound.name, humane::number(bound.samples_per_s))?;
         }
         writeln!(out, "\nBusy")?;
         for stage in &self.stages {
@@ -188,8 +188,9 @@ impl Explanation {
         }
         writeln!(out, "\nFilled, on average")?;
         for queue in &self.queues {
-            let most = queue.capacity.map_or_else(String::new, |n| format!(" of {n}"));
-            writeln!(out, "  {:<20} {:>12.1}{most}", queue.name, queue.mean)?;
+            let told = |n: f64| if queue.name.ends_with("bytes") { humane::bytes(n) } else { humane::number(n) };
+            let most = queue.capacity.map_or_else(String::new, |n| format!(" of {}", told(n as f64)));
+            writeln!(out, "  {:<20} {:>12}{most}", queue.name, told(queue.mean))?;
         }
         writeln!(out, "\nWhat 10 % more would bring (counts: one more at least)")?;
         for change in &self.elasticities {

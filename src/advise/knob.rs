@@ -2,7 +2,7 @@
 
 use crate::{
     document::Trouble,
-    model::{Cost, Latency, MachineModel, Measured, Store},
+    model::{Cost, Device, Latency, MachineModel, Measured, Store},
     scenario::{Samples, Scenario},
     units::{Count, Dimension, Quantity},
 };
@@ -68,7 +68,7 @@ pub const KNOBS: &[Knob] = &[
     Knob { name: "store connections", raise: |s, f| counted(&mut s.store().connections, f) },
     Knob { name: "store requests", raise: |s, f| rate(&mut s.store().requests, f) },
     Knob { name: "first-byte speed", raise: first_byte },
-    Knob { name: "copy speed", raise: |s, f| Some(faster(&mut s.machine.device.copy, f)) },
+    Knob { name: "copy speed", raise: |s, f| Some(copies(&mut s.machine.device, f)) },
     Knob { name: "memory budget", raise: |s, f| Some(quantity(&mut s.scenario.loader.budget, f)) },
     Knob { name: "ring", raise: ring },
     Knob { name: "lanes", raise: lanes },
@@ -131,6 +131,17 @@ fn faster(cost: &mut Cost, factor: f64) -> Step {
         sooner(&mut m.value, factor);
     }
     Step { from: "×1".to_owned(), to: format!("×{factor}"), raised: factor - 1.0 }
+}
+
+/// Faster copies: their own cost, and the links that they take.
+fn copies(device: &mut Device, factor: f64) -> Step {
+    if let Some(links) = &mut device.links {
+        let rates = [Some(&mut links.link), Some(&mut links.uplink), links.pageable.as_mut()];
+        for rate in rates.into_iter().flatten() {
+            quantity(&mut rate.value, factor);
+        }
+    }
+    faster(&mut device.copy, factor)
 }
 
 /// More cores, and with them more threads in the pool.

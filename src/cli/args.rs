@@ -77,7 +77,7 @@ Examples:
 const SIM_EXAMPLES: &str = "\
 Examples:
   towtank sim quickstart                             on this computer, if calibrated
-  towtank sim scenarios/slow-store.toml --set store.connections=32 --set \"store.first_byte=20 ms\"
+  towtank sim slow-store --set store.connections=17 --set \"store.first_byte=42.5 ms\"
   towtank sim imagenet-s3 --set machine=my-machine.toml
   towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev";
 

@@ -17,7 +17,7 @@ use super::{
     Ending,
     args::CompareArgs,
     images::{bar, cache_folder, images},
-    output::{PageFile, Spinner, TraceFile, say, tell},
+    output::{Files, Spinner, say, tell},
     run::{ended_early, failed, refuse_endless},
 };
 
@@ -25,9 +25,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let typed = &args.run.scenario;
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
     refuse_endless(&scenario)?;
-    let page = PageFile::open(args.run.output.html.as_deref())?;
-    let (trace, recorder) = TraceFile::open(args.run.output.trace.as_deref())?;
-    let recorder = page.watch(recorder);
+    let (files, recorder) = Files::open(&args.run.output)?;
     let images = images(&scenario, args.run.data.as_deref())?;
     let machine = match &scenario.machine {
         MachineChoice::This => this_computer(&scenario, args.recalibrate)?,
@@ -38,7 +36,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     };
 
     let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
-    let simulated = scenario.simulate(&machine, &images.samples, page.watch(Recorder::new()))?;
+    let simulated = scenario.simulate(&machine, &images.samples, files.watch(Recorder::new()))?;
     drop(spinner);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure_leaves(images.folder.clone(), &images.samples, recorder);
@@ -62,8 +60,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let early = ends.into_iter().find_map(|(which, error)| Some(ended_early(which, error.as_ref()?, &images.folder)));
     report.error.clone_from(&early);
     let told = tell(&report, &verdicts, typed.json);
-    let written = page.write(&Html::new(&report).simulated(simulated.recorder.timeline()).measured(measured.recorder.timeline()));
-    let closed = trace.close(&mut measured.recorder).and(written);
+    let closed = files.close(&mut measured.recorder, |traced| {
+        Html::new(&report).simulated(simulated.recorder.timeline()).measured(traced.timeline()).render()
+    });
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),

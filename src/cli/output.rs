@@ -2,8 +2,8 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal, Read, Write},
-    path::{Path, PathBuf},
+    io::{self, IsTerminal, Write},
+    path::{self, Path},
     time::Duration,
 };
 
@@ -15,7 +15,11 @@ use towtank::{
     trace::Recorder,
 };
 
-use super::Ending;
+use super::{
+    Ending,
+    args::OutputArgs,
+    new_file::{Kind, NewFile},
+};
 
 /// The report on standard output, and every expectation that does not hold, with its place, on standard error.
 ///
@@ -45,71 +49,52 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// A trace file being written, and the recorder that writes it.
-pub(crate) struct TraceFile(Option<PathBuf>);
+const TRACE: Kind = Kind { flag: "--trace", what: "trace", start: Perfetto::START };
+const PAGE: Kind = Kind { flag: "--html", what: "page", start: Html::START };
 
-impl TraceFile {
-    /// A recorder that writes to `path`, when there is one.
-    pub(crate) fn open(path: Option<&Path>) -> Result<(TraceFile, Recorder), Ending> {
-        let Some(path) = path else { return Ok((TraceFile(None), Recorder::new())) };
-        refuse_to_overwrite(path, "--trace", "trace", b"{[")?;
-        let file = File::create(path).map_err(|e| {
-            let wrong = Diagnostic::new(format!("cannot write the trace to `{}`: {e}", path.display()));
-            wrong.hint("`--trace` takes a file in a folder that can be written")
-        })?;
-        Ok((TraceFile(Some(path.to_owned())), Recorder::new().stream_to(Perfetto::new(file))))
-    }
-
-    /// Writes what is left, and says where the trace is.
-    pub(crate) fn close(self, recorder: &mut Recorder) -> Result<(), Ending> {
-        let Some(path) = self.0 else { return Ok(()) };
-        recorder.finish().map_err(|e| named(&path, e))?;
-        say(&format!("trace written to `{}`; open it in ui.perfetto.dev", path.display()));
-        Ok(())
-    }
+/// Where a run is written to beside standard output.
+pub(crate) struct Files {
+    trace: Option<NewFile>,
+    page: Option<(NewFile, File)>,
 }
 
-/// A file of ours may take the place of one of its kind, known by how it starts; anything else that is there was probably not meant.
-fn refuse_to_overwrite(path: &Path, flag: &str, what: &str, starts: &[u8]) -> Result<(), Ending> {
-    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
-    let mut start = [0; 1];
-    let ours = !metadata.is_file()
-        || metadata.len() == 0
-        || File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && starts.contains(&start[0]);
-    match ours {
-        true => Ok(()),
-        false => {
-            let wrong = Diagnostic::new(format!("`{}` exists and is no {what}: it is left as it is", path.display()));
-            Err(wrong.hint(format!("`{flag}` takes the name of a new file, or of a {what} to write over")).into())
+impl Files {
+    /// The files that were asked for, and a recorder for the run that is traced.
+    pub(crate) fn open(args: &OutputArgs) -> Result<(Files, Recorder), Ending> {
+        if let (Some(trace), Some(page)) = (&args.trace, &args.html)
+            && path::absolute(trace).ok() == path::absolute(page).ok()
+        {
+            let wrong = Diagnostic::new(format!("the trace and the page cannot both be `{}`", page.display()));
+            return Err(wrong.hint("give `--trace` and `--html` a file each").into());
         }
-    }
-}
-
-/// The page that the report is to be written to.
-pub(crate) struct PageFile(Option<(PathBuf, File)>);
-
-impl PageFile {
-    /// Opened before anything runs, so that a wrong path costs nothing.
-    pub(crate) fn open(path: Option<&Path>) -> Result<PageFile, Ending> {
-        let Some(path) = path else { return Ok(PageFile(None)) };
-        refuse_to_overwrite(path, "--html", "page", b"<")?;
-        let file = File::create(path).map_err(|e| {
-            let wrong = Diagnostic::new(format!("cannot write the page to `{}`: {e}", path.display()));
-            wrong.hint("`--html` takes a file in a folder that can be written")
-        })?;
-        Ok(PageFile(Some((path.to_owned(), file))))
+        let page = args.html.as_deref().map(|path| NewFile::open(path, &PAGE)).transpose()?;
+        let mut files = Files { trace: None, page };
+        let mut recorder = files.watch(Recorder::new());
+        if let Some(path) = &args.trace {
+            let (trace, file) = NewFile::open(path, &TRACE)?;
+            recorder = recorder.stream_to(Perfetto::new(file));
+            files.trace = Some(trace);
+        }
+        Ok((files, recorder))
     }
 
-    /// `recorder`, keeping what the page needs, when there is one.
+    /// `recorder`, keeping what a page needs, when there is one.
     pub(crate) fn watch(&self, recorder: Recorder) -> Recorder {
-        if self.0.is_some() { recorder.keep_timeline() } else { recorder }
+        if self.page.is_some() { recorder.keep_timeline() } else { recorder }
     }
 
-    /// Writes the page, when there is one, and says where it is.
-    pub(crate) fn write(self, page: &Html<'_>) -> Result<(), Ending> {
-        let Some((path, mut file)) = self.0 else { return Ok(()) };
-        file.write_all(page.render().as_bytes()).map_err(|e| named(&path, e))?;
-        say(&format!("page written to `{}`; open it in a browser", path.display()));
+    /// Writes what is left, and says where it is. `traced` is the recorder that [`open`](Files::open) gave.
+    pub(crate) fn close(self, traced: &mut Recorder, page: impl FnOnce(&Recorder) -> String) -> Result<(), Ending> {
+        if let Some(trace) = self.trace {
+            let path = trace.path().to_owned();
+            traced.finish().and_then(|()| trace.finish()).map_err(|e| named(&path, e))?;
+            say(&format!("trace written to `{}`; open it in ui.perfetto.dev", path.display()));
+        }
+        if let Some((new, mut file)) = self.page {
+            let path = new.path().to_owned();
+            file.write_all(page(traced).as_bytes()).and_then(|()| new.finish()).map_err(|e| named(&path, e))?;
+            say(&format!("page written to `{}`; open it in a browser", path.display()));
+        }
         Ok(())
     }
 }

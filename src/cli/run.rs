@@ -13,7 +13,7 @@ use super::{
     Ending,
     args::RunArgs,
     images::images,
-    output::{PageFile, Spinner, TraceFile, tell},
+    output::{Files, Spinner, tell},
 };
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
@@ -21,9 +21,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
     refuse_endless(&scenario)?;
     let images = images(&scenario, args.data.as_deref())?;
-    let page = PageFile::open(args.output.html.as_deref())?;
-    let (trace, recorder) = TraceFile::open(args.output.trace.as_deref())?;
-    let recorder = page.watch(recorder);
+    let (files, recorder) = Files::open(&args.output)?;
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
     drop(spinner);
@@ -33,8 +31,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let early = measured.error.as_ref().map(|error| ended_early("loader", error, &images.folder));
     report.error.clone_from(&early);
     let told = tell(&report, &measured.verdicts, typed.json);
-    let written = page.write(&Html::new(&report).measured(measured.recorder.timeline()));
-    let closed = trace.close(&mut measured.recorder).and(written);
+    let closed = files.close(&mut measured.recorder, |traced| Html::new(&report).measured(traced.timeline()).render());
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),
@@ -59,7 +56,8 @@ pub(super) fn ended_early(which: &str, error: &Error, folder: &Folder) -> String
 pub(super) fn refuse_endless(scenario: &Scenario) -> Result<(), Ending> {
     if scenario.ranks.count > 1 {
         let wrong = Diagnostic::new("several ranks in one process can be simulated, and not yet run");
-        let hint = "run one of them: `--set ranks.count=1 --set loader.world=8 --set loader.rank=0`";
+        let world = scenario.ranks.count;
+        let hint = format!("run one of them: `--set ranks.count=1 --set loader.world={world} --set loader.rank=0`");
         return Err(wrong.at(scenario.places.of("ranks.count")).hint(hint).into());
     }
     if scenario.faults.stalled == Hits::NONE || scenario.loader.fetch_deadline.is_some() {

@@ -13,7 +13,7 @@ use super::{
     Ending,
     args::SimArgs,
     images::images,
-    output::{PageFile, Spinner, TraceFile, say, tell},
+    output::{Files, Spinner, say, tell},
 };
 
 pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
@@ -22,9 +22,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let machine = scenario.machine_model()?;
     note_the_reference(&scenario);
     let samples = samples(args.data.as_deref(), &scenario)?;
-    let page = PageFile::open(args.output.html.as_deref())?;
-    let (trace, recorder) = TraceFile::open(args.output.trace.as_deref())?;
-    let recorder = page.watch(recorder);
+    let (files, recorder) = Files::open(&args.output)?;
     let spinner = Spinner::start(format!("simulating {} samples", Count(samples.count() * u64::from(scenario.loader.epochs))));
     let simulated = scenario.simulate(&machine, &samples, recorder);
     drop(spinner);
@@ -33,8 +31,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let early = simulated.error.as_ref().map(|error| format!("the loader ended early: {error}"));
     report.error.clone_from(&early);
     let told = tell(&report, &simulated.verdicts, typed.json);
-    let written = page.write(&Html::new(&report).simulated(simulated.recorder.timeline()));
-    let closed = trace.close(&mut simulated.recorder).and(written);
+    let closed = files.close(&mut simulated.recorder, |traced| Html::new(&report).simulated(traced.timeline()).render());
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),

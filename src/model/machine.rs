@@ -237,12 +237,24 @@ impl FromNode for Links {
             let link = section.required("link", "\"12 GB/s\"");
             let uplink = section.required("uplink", "\"12.5 GB/s\"");
             let pageable = section.plain("pageable");
+            let (devices, devices_per_uplink): (Measured<Count>, Measured<Count>) =
+                (above_zero(Some(devices?))?, above_zero(Some(devices_per_uplink?))?);
+            // As many as there can be ranks.
+            if devices.value.0 > u64::from(u16::MAX) {
+                let wrong = Diagnostic::new(format!("`{path}.devices` is {}, too many", devices.value)).at(Some(&node.place));
+                section.errors.push(wrong.expected(format!("at most {}", Count(u64::from(u16::MAX)))));
+            }
+            if devices_per_uplink.value > devices.value {
+                let wrong =
+                    format!("`{path}` has {} devices, and {} of them on an uplink", devices.value, devices_per_uplink.value);
+                section.errors.push(Diagnostic::new(wrong).at(Some(&node.place)));
+            }
             Some(Links {
-                devices: above_zero(Some(devices?))?,
-                devices_per_uplink: above_zero(Some(devices_per_uplink?))?,
-                link: link?,
-                uplink: uplink?,
-                pageable,
+                devices,
+                devices_per_uplink,
+                link: above_zero(Some(link?))?,
+                uplink: above_zero(Some(uplink?))?,
+                pageable: above_zero(pageable),
             })
         })
     }

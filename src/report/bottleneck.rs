@@ -113,7 +113,7 @@ pub struct LaneTime {
 impl Evidence {
     /// What `summary` and `facts` tell.
     pub fn of(summary: &Summary, facts: &Facts, name_of: impl Fn(StageId) -> String) -> Evidence {
-        let ranks = summary.consumers().count().max(1) as u32;
+        let ranks = facts.ranks(summary);
         let span_s = summary.working_ns() as f64 / 1e9;
         let part = |busy_s: f64, servers: u32| if span_s > 0.0 { busy_s / span_s / f64::from(servers.max(1)) } else { 0.0 };
         let mut loads = facts.loads.clone();

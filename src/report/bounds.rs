@@ -48,7 +48,7 @@ impl Bounds {
     /// The bounds of the run that `summary` tells of.
     pub fn of(summary: &Summary, facts: &Facts, name_of: impl Fn(StageId) -> String) -> Bounds {
         let delivered = summary.loader().delivered() as f64;
-        let ranks = summary.consumers().count().max(1) as f64;
+        let ranks = f64::from(facts.ranks(summary));
         if delivered == 0.0 {
             return Bounds::default();
         }

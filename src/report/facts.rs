@@ -17,6 +17,8 @@ pub struct Facts {
     pub cores: u32,
     /// Threads of the pool that runs CPU jobs; 0 when not known.
     pub threads: u32,
+    /// Ranks that load side by side; 0 when not known.
+    pub ranks: u32,
     /// Lanes per rank; 0 when not known.
     pub lanes: u32,
     /// Slots of the ring per rank; 0 when not known.
@@ -100,6 +102,14 @@ impl Resource {
 }
 
 impl Facts {
+    /// Ranks: as told, else those that got anything.
+    pub(super) fn ranks(&self, summary: &Summary) -> u32 {
+        match self.ranks {
+            0 => u32::try_from(summary.consumers().count()).unwrap_or(u32::MAX).max(1),
+            told => told,
+        }
+    }
+
     /// Whether leaves of `stage` occupy the pool's threads.
     pub(super) fn on_pool(&self, stage: StageId) -> bool {
         match stage {

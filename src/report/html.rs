@@ -47,6 +47,9 @@ struct Side<'a> {
 }
 
 impl<'a> Html<'a> {
+    /// How every page begins.
+    pub const START: &'static str = "<!DOCTYPE html>\n<html lang=\"en\" data-by=\"towtank\">";
+
     /// A page of `report`, without curves.
     pub fn new(report: &'a Report) -> Html<'a> {
         Html { report, simulated: None, measured: None, what_if: &[] }
@@ -128,9 +131,10 @@ impl<'a> Html<'a> {
         section("Stages", "", tables::stages(&sides));
         section("Queues", "", tables::queues(&sides));
         format!(
-            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+            "{}<head><meta charset=\"utf-8\"><meta name=\"viewport\" \
              content=\"width=device-width, initial-scale=1\"><title>{title} · Towtank</title>\n<style>\n{}</style></head>\n<body>\n\
              {body}</main>\n<footer>Towtank {}</footer>\n<script>\n{}</script>\n</body></html>\n",
+            Self::START,
             include_str!("html/page.css"),
             env!("CARGO_PKG_VERSION"),
             include_str!("html/page.js"),

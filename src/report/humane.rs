@@ -1,7 +1,7 @@
 //! Numbers for people: three digits that matter, and a unit that leaves them near 1.
 
 /// `1 281 167`.
-pub(super) fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {
@@ -14,7 +14,7 @@ pub(super) fn count(n: u64) -> String {
 }
 
 /// Three digits that matter, more where a number has them before its point.
-pub(super) fn number(x: f64) -> String {
+pub(crate) fn number(x: f64) -> String {
     let size = x.abs();
     // Rounded first, so that 99.96 becomes 100 and not 100.0.
     let decimals = [(99.95, 0), (9.995, 1), (0.9995, 2)].iter().find(|(least, _)| size >= *least).map_or(3, |(_, d)| *d);
@@ -27,7 +27,7 @@ pub(super) fn number(x: f64) -> String {
 }
 
 /// `12.3 ms`, from nanoseconds to seconds.
-pub(super) fn seconds(s: f64) -> String {
+pub(crate) fn seconds(s: f64) -> String {
     let size = s.abs();
     match size {
         0.0 => "0 s".to_owned(),
@@ -39,7 +39,7 @@ pub(super) fn seconds(s: f64) -> String {
 }
 
 /// `4.20 MiB`.
-pub(super) fn bytes(n: f64) -> String {
+pub(crate) fn bytes(n: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut n, mut unit) = (n, 0);
     while n >= 999.5 && unit + 1 < units.len() {
@@ -50,12 +50,12 @@ pub(super) fn bytes(n: f64) -> String {
 }
 
 /// `2 622 samples/s`.
-pub(super) fn rate(per_s: f64) -> String {
+pub(crate) fn rate(per_s: f64) -> String {
     format!("{} samples/s", number(per_s))
 }
 
 /// `97.3 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 

@@ -261,7 +261,7 @@ fn stages(summary: &Summary, facts: &Facts, name_of: impl Fn(StageId) -> String)
 
 fn queues(summary: &Summary, facts: &Facts) -> Vec<QueueMetrics> {
     let loader = summary.loader();
-    let ranks = summary.consumers().count().max(1) as u64;
+    let ranks = u64::from(facts.ranks(summary));
     let known = |n: u64| (n > 0).then_some(n * ranks);
     let queue = |name: &str, gauge: &Gauge, capacity| QueueMetrics {
         name: name.to_owned(),

@@ -80,10 +80,13 @@ struct Rank {
 const BUFFER_BYTES: usize = 1 << 16;
 
 impl Perfetto {
+    /// How every trace begins.
+    pub const START: &'static str = r#"{"displayTimeUnit":"ns","traceEvents":["#;
+
     /// Writes to `out`, in pieces of 64 KiB: a file needs no buffer of its own.
     pub fn new(out: impl Write + Send + 'static) -> Perfetto {
         let mut json = Json::with_capacity(BUFFER_BYTES + 1024);
-        json.raw(r#"{"displayTimeUnit":"ns","traceEvents":["#);
+        json.raw(Perfetto::START);
         Perfetto {
             out: Box::new(out),
             json,

@@ -120,7 +120,7 @@ fn figures(columns: &[Column<'_>], errors: Option<&Errors>, style: Style) -> Str
     let points = |e: f64| format!("{:+.1} points", e * 100.0);
     row("throughput", &|m| Some(rate(m.samples_per_s)), relative(|e| e.samples_per_s));
     row("  without start-up", &|m| m.steady_samples_per_s.map(rate), relative(|e| e.steady_samples_per_s));
-    row("  least bound", &|m| m.bounds.samples_per_s().map(rate), relative(|e| e.bound_samples_per_s));
+    row("  by the bound alone", &|m| m.bounds.samples_per_s().map(rate), relative(|e| e.bound_samples_per_s));
     row(
         "accelerator utilization",
         &|m| m.accelerator_utilization.map(percent),

@@ -231,8 +231,6 @@ fn ranks(file: &File, errors: &Errors) -> Ranks {
         let because = format!("has no meaning beside `ranks.count = {count}`: all ranks are simulated, and are all there are");
         refuse(&file.loader.rank, &because, errors);
         refuse(&file.loader.world, &because, errors);
-    } else {
-        refuse(&file.ranks.barrier, "has no meaning for one rank: set `ranks.count`", errors);
     }
     Ranks { count, barrier: or(&file.ranks.barrier, true) }
 }

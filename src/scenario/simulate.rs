@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use super::{Consumer, Deliveries, Found, Samples, Scenario, Verdict, deliveries::Findings};
 use crate::{
-    document::{Diagnostic, Trouble},
+    document::Trouble,
     loader::{self, Batches, Outcome, Resolved, Settings, SettingsError, stage},
     machine::{Machine, Tags, Unit},
     model::MachineModel,
@@ -113,7 +113,7 @@ impl Scenario {
     /// What each rank's loader is told; `first` is what the first is.
     fn of_ranks(&self, first: &Resolved) -> Result<Vec<Resolved>, Trouble> {
         let settings = |rank| Settings { rank, ..first.settings.clone() };
-        let wrong = |error: SettingsError| Trouble::from(Diagnostic::new(error.to_string()).at(self.places.of("ranks.count")));
+        let wrong = |error: SettingsError| Trouble::from(self.explain(&error, 0, 0));
         let rest = (1..self.ranks.count).map(|rank| settings(rank).resolve().map_err(wrong));
         std::iter::once(Ok(first.clone())).chain(rest).collect()
     }
@@ -136,7 +136,8 @@ impl Scenario {
             lanes: count(settings.lanes),
             ring_slots: resolved.ring as u64,
             prefetch_batches: settings.prefetch as u64,
-            copies: count(settings.copies).saturating_mul(ranks),
+            ranks,
+            copies: copies_of(&config.copy.by, count(settings.copies), ranks),
             limits,
             reads_on_pool: config.store.reader == sim::Reader::Pool,
             store_bytes_per_s: config.store.link_bytes_per_s.map(|n| n as f64),
@@ -151,6 +152,15 @@ impl Scenario {
 }
 
 type TagBatches = Batches<<SimMachine<Tags> as Machine>::DeviceBatch, Unit<SimMachine<Tags>>>;
+
+/// Copies to devices that can be under way at once: as many as loaders ask for, and no more than there are engines.
+fn copies_of(by: &sim::CopyBy, of_a_rank: u32, ranks: u32) -> u32 {
+    let asked = of_a_rank.saturating_mul(ranks);
+    match by {
+        sim::CopyBy::Pcie(spec) => asked.min(spec.engines.saturating_mul(spec.devices.min(ranks))),
+        sim::CopyBy::Engines(_) | sim::CopyBy::Pool | sim::CopyBy::Thread => asked,
+    }
+}
 
 /// What came of one rank, or of all together.
 struct Ended {

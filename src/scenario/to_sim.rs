@@ -181,7 +181,7 @@ impl Scenario {
     }
 
     /// The loader's complaint in the scenario's words, at the scenario's place.
-    fn explain(&self, error: &SettingsError, threads: u64, frame_bytes: u64) -> Diagnostic {
+    pub(super) fn explain(&self, error: &SettingsError, threads: u64, frame_bytes: u64) -> Diagnostic {
         let mebibytes = |bytes: u64| match bytes {
             0..1_000_000 => format!("{:.0} KiB", bytes as f64 / 1024.0),
             _ => format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),
@@ -207,14 +207,14 @@ impl Scenario {
             }
             SettingsError::NoBatch { rank, world, mine, samples, batch, .. } => {
                 let fields = match mine {
-                    0 => ["loader.world", "loader.rank", "loader.tail", "dataset.count"],
+                    0 => ["ranks.count", "loader.world", "loader.rank", "loader.tail"],
                     _ => ["loader.drop_last", "loader.tail", "loader.batch", "dataset.count"],
                 };
                 let place = fields.iter().find_map(|path| self.places.of(path));
                 let message =
                     format!("rank {rank} of {world} has {mine} of {samples} samples an epoch: not one batch of {batch}");
                 Diagnostic::new(message).at(place).expected(match mine {
-                    0 => "a smaller `loader.world`, more samples, or `loader.tail = \"pad\"`",
+                    0 => "fewer ranks, more samples, or `loader.tail = \"pad\"`",
                     _ => "a smaller `loader.batch`, more samples, or `loader.drop_last = false`",
                 })
             }

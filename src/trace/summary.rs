@@ -35,6 +35,7 @@ pub struct Summary {
     end: Time,
     first_launch: Time,
     last_ready: Time,
+    last_leaf_end: Time,
     preparation_servers: Option<u32>,
     stages: Vec<StageSummary>,
     loader: LoaderSummary,
@@ -96,6 +97,7 @@ impl Summary {
             end: Time::ZERO,
             first_launch: Time(u64::MAX),
             last_ready: Time::ZERO,
+            last_leaf_end: Time::ZERO,
             preparation_servers: None,
             stages: vec![StageSummary::default(); usize::from(StageId::USER_FIRST.0)],
             loader: LoaderSummary::default(),
@@ -127,6 +129,7 @@ impl Summary {
         match event.kind {
             Kind::Queued | Kind::Start => self.stage_mut(event.stage).leaf(event),
             Kind::End | Kind::Fail => {
+                self.last_leaf_end = self.last_leaf_end.max(event.time);
                 self.stage_mut(event.stage).leaf(event);
                 if is_preparation(event.stage)
                     && let Some(cpu_ns) = self.cpu.entry(Key::sample(event))
@@ -214,9 +217,10 @@ impl Summary {
         self.end
     }
 
-    /// From the first launch to the last batch that became ready \[ns\]: while the loader worked.
+    /// From the first launch to the last batch that became ready, or to the last leaf's end where a run is cut short: while the loader
+    /// worked \[ns\].
     pub fn production_ns(&self) -> u64 {
-        self.last_ready.since(self.first_launch)
+        self.last_ready.max(self.last_leaf_end).since(self.first_launch)
     }
 
     /// The longer of [`production_ns`](Summary::production_ns) and the longest total time of a consumer without its first step:

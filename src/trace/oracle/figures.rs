@@ -15,7 +15,8 @@ pub(crate) fn figures(events: &[Event], servers: u32) -> Named {
     add("events", events.len() as f64);
     let first_launch = times(events, Kind::Launch).min();
     let last_ready = times(events, Kind::Ready).max().unwrap_or(0);
-    add("production", last_ready.saturating_sub(first_launch.unwrap_or(u64::MAX)) as f64);
+    let last_leaf = times(events, Kind::End).chain(times(events, Kind::Fail)).max().unwrap_or(0);
+    add("production", last_ready.max(last_leaf).saturating_sub(first_launch.unwrap_or(u64::MAX)) as f64);
     let stages: BTreeSet<u8> = events.iter().filter(|e| e.kind == Kind::Queued).map(|e| e.stage.0).collect();
     stages.into_iter().for_each(|id| all.extend(stage(events, StageId(id), end)));
     all.extend(loader(events, end));
