@@ -30,6 +30,6 @@ pub use cost::{Cost, Residual};
 pub use dataset::{DatasetModel, PixelModel, Ratio};
 pub use load::{NAMES, cache_file, load, load_dataset, parse};
 pub(crate) use load::{looks_like_a_path, read_file};
-pub use machine::{CopiedBy, Cpu, Device, DeviceKind, Links, MachineModel, Scheduler, Speed};
+pub use machine::{CopiedBy, Cpu, Device, DeviceKind, Links, MachineModel, Scheduler, Slowed, Speed};
 pub use measured::Measured;
 pub use store::{Latency, QuantilePoint, Reader, Store};

@@ -40,6 +40,7 @@
 //! | scheduler | a thread that sleeps, is woken lazily, and handles completions in bursts | [`SchedulerSpec`] |
 //! | store | request rate, connections, first byte, shared link, CPU time | [`StoreSpec`] |
 //! | copies | engines of the device, or threads; links that devices share | [`CopySpec`], [`PcieSpec`] |
+//! | train steps | slowed down while threads of the host are busy | [`GpuSpec`] |
 //! | ranks | a barrier that all of them pass together | [`SimBarrier`] |
 //! | sizes and costs | tables of quantiles; `a + b·bytes + c·pixels` and a residual | [`Dataset`], [`Cost`] |
 //! | what goes wrong | failures, stalls, slowness, panics | [`Faults`](crate::fault::Faults) |
@@ -75,7 +76,8 @@ mod world;
 
 pub use chooser::{Chooser, Tape};
 pub use config::{
-    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, LaneSpec, Limits, PcieSpec, Reader, RequestRate, SchedulerSpec, StoreSpec,
+    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, GpuSpec, LaneSpec, Limits, PcieSpec, Reader, RequestRate, SchedulerSpec,
+    Slowed, StoreSpec,
 };
 pub use dataset::{Dataset, PixelCount, Size};
 pub use distribution::{Distribution, Quantiles};

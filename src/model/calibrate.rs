@@ -451,7 +451,17 @@ fn model(options: &Options<'_>, corpus: &Corpus, found: &Found) -> MachineModel 
             queued_low: Measured::plain(Count(lazy.dry_per_thread as u64)),
             age: Measured::plain(duration(lazy.age.as_nanos() as f64)),
         },
-        device: Device { kind: DeviceKind::Host, copied_by: CopiedBy::Pool, engines: None, links: None, lends_slots: true, copy },
+        device: Device {
+            kind: DeviceKind::Host,
+            copied_by: CopiedBy::Pool,
+            engines: None,
+            links: None,
+            lends_slots: true,
+            copy,
+            slowed: Vec::new(),
+            slowed_source: None,
+            slowed_uncertainty: None,
+        },
         costs: BTreeMap::from([("decode".to_owned(), decode)]),
         stores: BTreeMap::from([("page-cache".to_owned(), page_cache)]),
     }

@@ -159,6 +159,25 @@ mod tests {
     }
 
     #[test]
+    fn steps_that_a_busy_host_slows_down_rise_with_its_threads() {
+        let text = include_str!("../../models/reference-2core.toml");
+        let with =
+            |slowed: &str| parse("odd.toml", &text.replace("lends_slots = true", &format!("lends_slots = true\n{slowed}")));
+        let machine =
+            with(r#"slowed = [{ busy = 1, by = "8 %" }, { busy = 2, by = "120 %" }]"#).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(machine.device.slowed.iter().map(|s| s.by.as_ppm()).collect::<Vec<_>>(), [80_000, 1_200_000]);
+        insta::assert_snapshot!(with(r#"slowed = [{ busy = 2, by = "8 %" }, { busy = 1, by = "120 %" }]"#).unwrap_err(), @r#"
+        error: `device.slowed` does not rise in `busy`
+          --> odd.toml:24:10
+           |
+        24 | slowed = [{ busy = 2, by = "8 %" }, { busy = 1, by = "120 %" }]
+           |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        "#);
+        let unnamed = with(r#"slowed = [{ busy = 2 }]"#).unwrap_err().to_string();
+        assert!(unnamed.contains("`device.slowed[0].by` is missing"), "{unnamed}");
+    }
+
+    #[test]
     fn everything_wrong_with_a_model_is_said_at_once() {
         let text = r#"
 title = "odd"

@@ -114,6 +114,25 @@ pub struct Device {
     pub lends_slots: bool,
     /// Cost of a copy of a batch.
     pub copy: Cost,
+    /// By how much train steps take longer while hardware threads of the host are busy, with straight lines between; the first begins
+    /// at an idle host that slows nothing down. Never, when empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slowed: Vec<Slowed>,
+    /// Where that comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowed_source: Option<String>,
+    /// How far it may be off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowed_uncertainty: Option<Fraction>,
+}
+
+/// By how much a train step takes longer while so many hardware threads of the host are busy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Slowed {
+    /// Busy hardware threads.
+    pub busy: Count,
+    /// By how much, relative to a step beside an idle host.
+    pub by: Fraction,
 }
 
 /// Links between the host and its devices. Each device has its own, and some in a row share an uplink. A copy waits for an engine of its
@@ -228,6 +247,16 @@ impl FromNode for Speed {
     }
 }
 
+impl FromNode for Slowed {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        Section::of(node, path, r#"a point such as { busy = 48, by = "8 %" }"#, |section| {
+            let busy = section.required::<Positive<Count>>("busy", "48");
+            let by = section.required::<Fraction>("by", "\"8 %\"");
+            Some(Slowed { busy: busy?.0, by: by? })
+        })
+    }
+}
+
 impl FromNode for Links {
     fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
         let example = r#"links: { devices = 8, devices_per_uplink = 2, link = "12 GB/s", uplink = "12.5 GB/s" }"#;
@@ -273,6 +302,12 @@ impl FromNode for Device {
                 let lends_slots = section.required("lends_slots", "true");
                 let links = section.field::<Links>("links");
                 let copy = section.required::<Cost>("copy", r#"{ fixed = "10 µs", per_byte = "0.1 ns/B" }"#);
+                let slowed = section.field::<Vec<Slowed>>("slowed");
+                let slowed_source = section.plain("slowed_source");
+                let slowed_uncertainty = section.plain::<Share>("slowed_uncertainty").map(|s| s.0);
+                if let Some(slowed) = slowed.as_ref().filter(|s| !s.windows(2).all(|w| w[0].busy < w[1].busy)) {
+                    section.errors.push(slowed.wrong("does not rise in `busy`"));
+                }
                 if let Some(links) = &links {
                     if copied_by.is_some_and(|by| by != CopiedBy::Engines) {
                         section.errors.push(links.wrong("have no meaning unless copied_by = \"engines\""));
@@ -288,6 +323,9 @@ impl FromNode for Device {
                     links: links.map(|links| links.value),
                     lends_slots: lends_slots?,
                     copy: copy?,
+                    slowed: slowed.map(|s| s.value).unwrap_or_default(),
+                    slowed_source,
+                    slowed_uncertainty,
                 })
             },
         )

@@ -1,6 +1,6 @@
 //! From a model's numbers to a simulation's whole ones.
 
-use super::{CopiedBy, Cost, DatasetModel, Latency, MachineModel, Measured, PixelModel, Reader, Residual, Store};
+use super::{CopiedBy, Cost, DatasetModel, Latency, MachineModel, Measured, PixelModel, Reader, Residual, Slowed, Store};
 use crate::{
     sim,
     units::{ByteRate, Duration},
@@ -38,10 +38,16 @@ impl MachineModel {
                 },
                 cost: self.device.copy.to_sim(),
             },
+            gpu: self.gpu_spec(),
             lends_slots: self.device.lends_slots,
             memory_bytes: self.memory.as_ref().map(|m| m.value.as_bytes()),
             ..sim::Config::default()
         }
+    }
+
+    fn gpu_spec(&self) -> sim::GpuSpec {
+        let point = |point: &Slowed| sim::Slowed { busy: at_most_u32(point.busy.0), by_ppm: at_most_u32(point.by.as_ppm()) };
+        sim::GpuSpec { slowed: self.device.slowed.iter().map(point).collect() }
     }
 
     fn pcie_spec(&self) -> sim::PcieSpec {
@@ -160,6 +166,20 @@ mod tests {
         let machine = model::load("reference-2core").unwrap();
         let per_s = 1e9 / machine.costs["decode"].mean_ns(97_000.0, 187_500.0);
         assert!((per_s / 790.0 - 1.0).abs() < 0.02, "{per_s} images/s, 790 were measured");
+    }
+
+    #[test]
+    fn steps_are_slowed_down_as_published() {
+        // What the model of a p4d says in a comment.
+        let text = include_str!("../../models/p4d.24xlarge.toml").replace("# slowed = ", "slowed = ");
+        let machine = model::parse("slowed.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let config = machine.to_config(16, &machine.stores["object"]);
+        let batches_per_s = |busy| 4.1e6 / (1e6 + f64::from(config.gpu.slowed_ppm(busy)));
+        for (busy, published) in [(24, 4.1), (48, 4.1), (72, 3.7), (87, 3.6), (95, 2.9), (96, 2.9)] {
+            let found = batches_per_s(busy);
+            assert!((found - published).abs() < 0.01, "{found} batches/s with {busy} busy threads, published {published}");
+        }
+        assert_eq!(model::load("p4d.24xlarge").unwrap().to_config(16, &machine.stores["object"]).gpu, sim::GpuSpec::default());
     }
 
     #[test]

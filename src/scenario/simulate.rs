@@ -253,7 +253,7 @@ async fn consume(
                 taken += 1;
                 deliveries.take(&batch);
                 held.push_back(batch);
-                machine.sleep(consumer.step_duration()).await;
+                machine.step(consumer.step_duration()).await;
                 if let Some(barrier) = barrier {
                     batches.step_over();
                     // Nobody loses a rank here: a rank that ends early leaves.

@@ -33,6 +33,8 @@ pub struct Config {
     pub store: StoreSpec,
     /// The way to the device.
     pub copy: CopySpec,
+    /// The device at its train steps.
+    pub gpu: GpuSpec,
     /// Whether the consumer reads slots where they are, see [`Machine::lends_slots`](crate::machine::Machine::lends_slots).
     pub lends_slots: bool,
     /// The host's memory, out of which slots are allocated; `None` is without bound (B).
@@ -59,6 +61,7 @@ impl Default for Config {
             costs: Costs::free(),
             store: StoreSpec::default(),
             copy: CopySpec::default(),
+            gpu: GpuSpec::default(),
             lends_slots: false,
             memory_bytes: None,
             dataset: Dataset::uniform(0, Size::default()),
@@ -349,6 +352,35 @@ impl PcieSpec {
             uplink: link,
             copy_bytes_per_s: None,
         }
+    }
+}
+
+/// The device at its train steps, [`SimMachine::step`](super::SimMachine::step). By default the host does not slow it down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuSpec {
+    /// By how much steps take longer while hardware threads of the host are busy, in rising order of their number, with straight lines
+    /// between; the first begins at an idle host that slows nothing down, and the last point holds for all more.
+    pub slowed: Vec<Slowed>,
+}
+
+/// By how much a step takes longer while so many hardware threads of the host are busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slowed {
+    /// Busy hardware threads.
+    pub busy: u32,
+    /// By how much, in millionths of the step.
+    pub by_ppm: u32,
+}
+
+impl GpuSpec {
+    /// By how much a step takes longer while `busy` hardware threads are busy, in millionths of the step, rounded down.
+    pub fn slowed_ppm(&self, busy: u32) -> u32 {
+        let after = self.slowed.partition_point(|point| point.busy < busy);
+        let before = after.checked_sub(1).map_or(Slowed { busy: 0, by_ppm: 0 }, |k| self.slowed[k]);
+        let Some(after) = self.slowed.get(after) else { return before.by_ppm };
+        let (run, along) = (i64::from(after.busy - before.busy).max(1), i64::from(busy - before.busy));
+        let rise = i64::from(after.by_ppm) - i64::from(before.by_ppm);
+        (i64::from(before.by_ppm) + (rise * along).div_euclid(run)) as u32
     }
 }
 

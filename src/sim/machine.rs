@@ -155,6 +155,44 @@ impl<P: SimPayload> Drop for Sleep<'_, P> {
     }
 }
 
+/// A train step on a device that a busy host slows down, from its first poll on.
+struct Step<'a, P: SimPayload> {
+    machine: &'a SimMachine<P>,
+    ns: u64,
+    step: Option<u64>,
+}
+
+impl<P: SimPayload> Future for Step<'_, P> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let core = &mut *self.machine.inner.core.borrow_mut();
+        let waiter = core.tasks.waiter(cx.waker());
+        match self.step {
+            None => {
+                self.step = Some(core.world.begin_step(self.ns, waiter));
+                Poll::Pending
+            }
+            Some(step) => match core.world.stepper(step) {
+                Some(waiting) => {
+                    *waiting = waiter;
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            },
+        }
+    }
+}
+
+impl<P: SimPayload> Drop for Step<'_, P> {
+    fn drop(&mut self) {
+        if let Some(step) = self.step {
+            let waiter = self.machine.inner.core.borrow_mut().world.break_off_step(step);
+            drop(waiter);
+        }
+    }
+}
+
 /// A leaf: submitted when first polled, given up when dropped before its end.
 struct Leaf<'a, P: SimPayload> {
     machine: &'a SimMachine<P>,
@@ -229,6 +267,17 @@ impl<P: SimPayload> SimMachine<P> {
         let (id, refused) = self.inner.core.borrow_mut().tasks.spawn(name, place, future);
         drop(refused);
         SimTask { machine: self.clone(), id }
+    }
+
+    /// A train step on the device that takes so long on an idle host, and longer where the host is busy and
+    /// [`Config::gpu`](super::Config::gpu) says so; else it is a sleep. A step given up has not happened.
+    pub async fn step(&self, d: Duration) {
+        let slowed = self.inner.core.borrow().world.gpu.is_some();
+        if slowed {
+            Step { machine: self, ns: u64::try_from(d.as_nanos()).unwrap_or(u64::MAX), step: None }.await;
+        } else {
+            self.sleep(d).await;
+        }
     }
 
     /// Copies so many bytes from the device of the operation's rank to the host, as a copy of [`Machine::copy`] goes the other way:

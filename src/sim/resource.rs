@@ -1,11 +1,23 @@
 //! What work is done by: cores, threads, the store's link, copy engines, memory.
 //!
-//! A resource knows numbers, not leaves: whoever uses it is a `u32`, and it says when its next user is done. What a leaf does
+//! A resource knows numbers, not leaves: whoever uses it is a number too, and it says when its next user is done. What a leaf does
 //! with several of them, one after the other, is in [`world`](super::world).
+//!
+//! | resource | who waits for what | held against |
+//! | --- | --- | --- |
+//! | `cpu` | threads share the cores | M/M/c, M/G/1, closed networks |
+//! | `gate` | so many at a time: pool, connections, engines | M/M/c, M/M/1/K |
+//! | `link`, `tree`, `pcie` | bytes share a link, or links in a row | M/G/1 processor sharing, a max-min solver |
+//! | `rate` | requests beyond a rate are refused | exact cases |
+//! | `gpu` | train steps progress by how busy the host is | the time that M/M/1 is idle, exact cases |
+//! | `barrier` | ranks wait for the last | exact cases |
+//! | `memory` | bytes charged and given back | exact cases |
+//! | `scheduler` | completions wait for a thread that handles them | exact cases |
 
 mod barrier;
 mod cpu;
 mod gate;
+mod gpu;
 mod link;
 mod memory;
 mod pcie;
@@ -17,6 +29,7 @@ mod tree;
 pub(super) use barrier::{Arrival, Barrier};
 pub(super) use cpu::Cpu;
 pub(super) use gate::Gate;
+pub(super) use gpu::Gpu;
 pub(super) use link::Link;
 pub(super) use memory::{Account, Charge};
 pub(super) use pcie::{Direction, Pcie};

@@ -55,6 +55,8 @@ pub enum WaitsFor {
         /// Since when it is in that state, or was submitted.
         since: Time,
     },
+    /// The end of a train step.
+    Step,
     /// Something that the machine knows nothing of: a channel, a lock, another task.
     Unknown,
 }
@@ -169,6 +171,9 @@ fn waits_for(core: &Core, task: &TaskView) -> WaitsFor {
             since: Time(leaf.since),
         };
     }
+    if core.world.steppers().any(is_task) {
+        return WaitsFor::Step;
+    }
     let sleep = core.world.timers.iter().find(|(_, alarm)| matches!(alarm, Alarm::Wake(waiter) if is_task(waiter)));
     match sleep {
         Some((until, _)) => WaitsFor::Sleep { until: Time(until) },
@@ -208,6 +213,7 @@ impl fmt::Display for WaitsFor {
         match self {
             WaitsFor::Turn => write!(f, "ready to run"),
             WaitsFor::Sleep { until } => write!(f, "sleeps until {until}"),
+            WaitsFor::Step => write!(f, "waits for the end of its train step"),
             WaitsFor::Unknown => write!(f, "waits for something that is no leaf: a channel, a lock, another task"),
             WaitsFor::Leaf { kind, stage, item, attempt, state, since } => {
                 match kind {

@@ -18,14 +18,17 @@
 //! The run loop asks for the time of the [next](World::next) event, [collects](World::collect) all that are due then, and fires them in
 //! the order that the chooser wants.
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use super::{
     Config, CopyBy, Reader,
     config::scaled,
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, Leaf, LeafId, Leaves, Phase},
-    resource::{Account, Bucket, Cpu, Direction, Gate, Link, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
+    resource::{Account, Bucket, Cpu, Direction, Gate, Gpu, Link, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
     timers::{Alarm, AlarmId, Timers},
 };
 use crate::{
@@ -47,6 +50,8 @@ pub(super) enum Due {
     Link(LeafId),
     /// A copy is done.
     Bus(u32),
+    /// A train step is done.
+    Step(u64),
     /// An alarm goes off.
     Alarm(AlarmId),
 }
@@ -85,6 +90,7 @@ pub(super) struct World {
     pub(super) link: Option<Link>,
     pub(super) engines: Option<Gate>,
     pub(super) pcie: Option<Box<Pcie>>,
+    pub(super) gpu: Option<Box<Gpu>>,
     pub(super) scheduler: Scheduler,
     pub(super) host: Account,
     pub(super) device: Account,
@@ -97,6 +103,8 @@ pub(super) struct World {
     connection_bytes_per_s: Option<u64>,
     copy_by: CopyBy,
     wakeup_ns: u64,
+    /// Who waits for the end of its train step.
+    steps: BTreeMap<u64, Waiter>,
     /// Leaves given up that still run.
     running_alone: usize,
     quiet: Vec<Waiter>,
@@ -125,6 +133,7 @@ impl World {
                 CopyBy::Pcie(spec) => Some(Box::new(Pcie::new(spec))),
                 CopyBy::Pool | CopyBy::Thread | CopyBy::Engines(_) => None,
             },
+            gpu: Gpu::new(&config.gpu, config.cpu.cores).map(Box::new),
             scheduler: Scheduler::new(config.scheduler, config.wakeup_ns),
             host: Account::new(config.memory_bytes),
             device: Account::new(None),
@@ -136,6 +145,7 @@ impl World {
             connection_bytes_per_s: store.connection_bytes_per_s,
             copy_by: config.copy.by,
             wakeup_ns: config.wakeup_ns,
+            steps: BTreeMap::new(),
             running_alone: 0,
             quiet: Vec::new(),
             litter: Vec::new(),
@@ -150,7 +160,9 @@ impl World {
     pub(super) fn next(&mut self) -> u64 {
         let link = self.link.as_ref().map_or(NEVER, Link::next);
         let bus = self.pcie.as_ref().map_or(NEVER, |pcie| pcie.next());
-        self.timers.next().min(self.cpu.next()).min(link).min(bus)
+        let (now, busy) = (self.now, self.cpu.runnable());
+        let step = self.gpu.as_mut().map_or(NEVER, |gpu| gpu.next(now, busy));
+        self.timers.next().min(self.cpu.next()).min(link).min(bus).min(step)
     }
 
     /// Moves the clock to the time of the next event and appends all that is due then.
@@ -173,6 +185,9 @@ impl World {
         {
             pcie.done(now, |slot| due.push_back(Due::Bus(slot)));
         }
+        if let Some(gpu) = &mut self.gpu {
+            gpu.done(now, |step| due.push_back(Due::Step(step)));
+        }
         self.timers.due(now, |alarm| due.push_back(Due::Alarm(alarm)));
     }
 
@@ -189,6 +204,7 @@ impl World {
                     self.process(id.slot, tasks);
                 }
             }
+            Due::Step(step) => tasks.notify(self.steps.remove(&step).unwrap_or_default()),
             Due::Alarm(id) => match self.timers.take(id) {
                 Some(Alarm::Wake(waiter)) => tasks.notify(waiter),
                 Some(Alarm::Leaf(slot)) => match self.leaves.at(slot).phase {
@@ -516,6 +532,32 @@ impl World {
             leaf.phase = Phase::Delivered;
             tasks.notify(std::mem::take(&mut leaf.waiter));
         }
+    }
+
+    // ---- train steps
+
+    /// A train step begins, of so long on an idle host (ns), on a device that a busy host slows down.
+    pub(super) fn begin_step(&mut self, ns: u64, waiter: Waiter) -> u64 {
+        let step = self.gpu.as_mut().expect("a step that nothing slows down is a sleep").start(self.now, ns);
+        self.steps.insert(step, waiter);
+        step
+    }
+
+    /// Who waits for the end of a step that is under way.
+    pub(super) fn stepper(&mut self, step: u64) -> Option<&mut Waiter> {
+        self.steps.get_mut(&step)
+    }
+
+    /// Who waits for the end of any step.
+    pub(super) fn steppers(&self) -> impl Iterator<Item = &Waiter> + '_ {
+        self.steps.values()
+    }
+
+    /// A step that nobody waits for any more; nothing if it is over.
+    pub(super) fn break_off_step(&mut self, step: u64) -> Option<Waiter> {
+        let waiter = self.steps.remove(&step)?;
+        self.gpu.as_mut().expect("it has begun one").stop(self.now, step);
+        Some(waiter)
     }
 
     // ---- its future

@@ -1,7 +1,10 @@
 //! The machine against exact results of queueing theory.
 //!
 //! Each figure is the mean of thirty independent runs, without the first customers, and must be within three standard errors of the
-//! exact one; `cargo test --test sim references -- --nocapture` prints the table. Times are in units of a mean service, which is a million nanoseconds.
+//! exact one; where nothing is drawn it must be the exact one itself. `cargo test --test sim references -- --nocapture` prints the table. Times are in units of a mean service, which is a million nanoseconds.
+
+#[path = "references/gpu.rs"]
+mod gpu;
 
 use std::{
     cell::{Cell, RefCell},
@@ -44,6 +47,12 @@ fn check(what: &str, expected: &[(&str, f64)], one: impl Fn(u64) -> Vec<f64>) {
         );
         assert!(error < 0.03 * expected, "{what}, {name}: {mean:.6} ± {error:.6} says little about {expected:.6}");
     }
+}
+
+/// A figure of a case in which nothing is drawn, held against what it must be.
+fn exact(what: &str, name: &str, expected: u64, found: u64) {
+    println!("{what:<45} {name:<18} {expected:>10} {found:>10} exact");
+    assert_eq!(found, expected, "{what}, {name}");
 }
 
 /// A machine with so many threads, each on its own core.
