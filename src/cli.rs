@@ -9,6 +9,7 @@
 use std::{io, process::ExitCode};
 
 mod args;
+mod calibrate;
 mod compare;
 mod ending;
 mod explain;
@@ -18,6 +19,7 @@ mod output;
 mod run;
 mod sim;
 mod synth;
+mod this_computer;
 
 pub(crate) use args::{Args, Verb, parse};
 pub(crate) use ending::Ending;
@@ -28,6 +30,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Sim(sim) => sim::run(sim),
         Verb::Run(run) => run::run(run),
         Verb::Compare(compare) => compare::run(compare),
+        Verb::Calibrate(calibrate) => calibrate::run(calibrate),
         Verb::Explain(explain) => explain::run(explain),
         Verb::Synth(synth) => synth::run(synth),
     };

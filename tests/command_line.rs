@@ -188,6 +188,52 @@ fn a_kept_model_that_cannot_be_read_says_how_to_make_another() {
     assert!(stderr(&odd).contains("`title` is the number 3") && stderr(&odd).contains("--recalibrate"), "{}", stderr(&odd));
 }
 
+/// The program with a cache folder of its own.
+fn towtank_in(cache: &tempfile::TempDir, args: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_towtank"));
+    program.args(args).env("XDG_CACHE_HOME", cache.path()).output().expect("the program runs")
+}
+
+#[test]
+fn a_calibration_says_how_good_it_is_and_can_be_taken_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("here.toml");
+    let model = model.to_str().unwrap();
+    let small = ["--set", "loader.size=64"];
+    let output = towtank_in(&folder, &[&["calibrate", "--quick", "--json", "--out", model], &small[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let found = report(&output);
+    let decoding = &found["quality"]["fits"][0];
+    assert!(decoding["r2"].as_f64().unwrap() > 0.5 && decoding["condition"].as_f64().unwrap() > 1.0, "{found}");
+    assert_eq!(decoding["terms"].as_array().unwrap().len(), 3, "{found}");
+    assert!(found["quality"]["cores"]["threads"].as_u64().unwrap() >= 1, "{found}");
+    // Nothing was kept beside the file, and the file simulates.
+    assert!(!folder.path().join("towtank/machine.toml").exists());
+    let machine = format!("machine={model}");
+    let short = ["--set", "dataset.count=64", "--set", "loader.epochs=1", "--json"];
+    let simulated = towtank_in(&folder, &[&["sim", "quickstart", "--set", &machine], &short[..]].concat());
+    assert_eq!(simulated.status.code(), Some(0), "{}", stderr(&simulated));
+    // A model may be written over, a scenario not.
+    fs::write(folder.path().join("mine.toml"), "title = \"a scenario\"\n").unwrap();
+    let other = folder.path().join("mine.toml");
+    let refused = towtank_in(&folder, &["calibrate", "--quick", "--out", other.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+}
+
+#[test]
+fn too_few_images_to_calibrate_on_are_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = folder.path().join("images");
+    fs::create_dir(&images).unwrap();
+    for i in 0..3 {
+        fs::write(images.join(format!("{i}.jpg")), synth::jpeg(&synth::Spec::plan(5, i))).unwrap();
+    }
+    fs::write(images.join("x.jpg"), "no image").unwrap();
+    let output = towtank_in(&folder, &["calibrate", "--quick", "--data", images.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("only 3 of the images") && stderr(&output).contains("x.jpg"), "{}", stderr(&output));
+}
+
 #[test]
 fn help_shows_examples() {
     for args in [&["--help"] as &[&str], &["sim", "--help"], &["synth", "--help"]] {

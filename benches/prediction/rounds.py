@@ -4,7 +4,8 @@
     cargo build --release && cargo build --release --bench throughput
     python3 benches/prediction/rounds.py --bare target/release/deps/throughput-HASH [--rounds 10] [--out FILE]
 
-This computer is calibrated once, before the first round. Then, in every round and in an order that changes, every variant is predicted
+This computer is calibrated once, before the first round; what later changes is its speed, which `compare` probes before each run. Then, in
+every round and in an order that changes, every variant is predicted
 and run. Printed for each: what was predicted and measured (median of the rounds), the error, the error of the plain bound (the least of
 the operational laws' limits), and the spread of the measurements (their interquartile range over their median). The bare loop's spread
 says how steady the computer was.
@@ -55,7 +56,7 @@ def main():
     o = options()
     first = compare(o, {}, recalibrate=True)
     batch = 32
-    supply = statistics.median(compare(o, {})["measured"]["steady_samples_per_s"] for _ in range(3))
+    supply = statistics.median(compare(o, {})["measured"]["steady_samples_per_s"] for _ in range(7))
     step = lambda demand: f"{batch / (demand * supply) * 1e3:.3f} ms"
     variants = {
         "as it is": {},

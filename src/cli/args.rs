@@ -37,6 +37,9 @@ pub(crate) enum Verb {
     /// Predict, run, and report how far the prediction was off
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
+    /// Measure this computer, and keep what was found as its model
+    #[command(after_help = CALIBRATE_EXAMPLES)]
+    Calibrate(CalibrateArgs),
     /// Say what limits a scenario's loader, and what more of each resource would bring
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
@@ -60,6 +63,16 @@ Examples:
   towtank compare quickstart --data ~/photos --json
 
 The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found.";
+
+const CALIBRATE_EXAMPLES: &str = "\
+Examples:
+  towtank calibrate                                  in less than a minute, for `towtank sim` and `compare`
+  towtank calibrate --quick --json                   in seconds, as `compare` does by itself
+  towtank calibrate --data ~/photos --out node.toml  on your own images, as a file to take elsewhere
+  towtank sim imagenet-local --set machine=node.toml
+
+It measures what decoding, reading, copying, waking and scheduling cost on this computer, and says how sure that is.
+A model holds for one decoder and one size of images: those of SCENARIO.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -131,6 +144,34 @@ pub(crate) struct SimArgs {
     /// Take the sizes of the images in this folder, searched recursively, instead of the scenario's dataset
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+}
+
+/// `towtank calibrate`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct CalibrateArgs {
+    /// The scenario whose codec and size of images count
+    #[arg(default_value = "quickstart")]
+    pub(crate) scenario: String,
+
+    /// Decode the images of this folder, searched recursively, instead of made ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Write the model to a file, instead of keeping it as the model of this computer
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Take seconds instead of most of a minute
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Print the model, and how good it is, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Set a field of the scenario, such as `loader.size=256`; may be given again
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) sets: Vec<String>,
 }
 
 /// `towtank explain`

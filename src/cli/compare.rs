@@ -1,24 +1,20 @@
 //! `towtank compare`: what was predicted, what was measured, and how far they differ.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use towtank::{
-    codec::Decoder,
-    model::{
-        self, MachineModel,
-        calibrate::{self, CalibrateError, calibrate},
-    },
     report::{Expectation, Html, Report},
-    scenario::{self, MachineChoice, Scenario, Verdict},
+    scenario::{self, MachineChoice, Verdict},
     trace::Recorder,
 };
 
 use super::{
     Ending,
     args::CompareArgs,
-    images::{bar, cache_folder, images},
+    images::images,
     output::{Files, Spinner, say, tell},
     run::{ended_early, failed, refuse_endless},
+    this_computer::this_computer,
 };
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
@@ -71,57 +67,4 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
 
 fn named(verdict: &Verdict, which: &str) -> Verdict {
     Verdict { name: format!("{} ({which})", verdict.name), ..verdict.clone() }
-}
-
-/// The model of this computer: kept from an earlier calibration for the same decoder and size, or measured now and kept.
-fn this_computer(scenario: &Scenario, again: bool) -> Result<MachineModel, Ending> {
-    let decoder = scenario.decoder()?;
-    let file = model::cache_file();
-    if let Some((path, kept)) = file.as_deref().filter(|_| !again).and_then(|path| Some((path, kept(path, &decoder)?))) {
-        let age = fs::metadata(path).and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        let age = age.map_or_else(String::new, |age| format!(", {} ago", ago(age)));
-        say(&format!("note: this computer as calibrated{age}; `--recalibrate` measures it anew"));
-        return Ok(kept);
-    }
-    let corpus = cache_folder()?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = calibrate::Options { corpus: &corpus, decoder: &decoder, threads, passes: 5 };
-    let bar = bar(1, "calibrating this computer");
-    let measured = calibrate(&options, |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    let machine = measured.map_err(|error: CalibrateError| Ending::Failed(error.to_string()))?;
-    if let Some(path) = file {
-        let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
-        let keep = fs::write(&unfinished, machine.to_toml()).and_then(|()| fs::rename(&unfinished, &path));
-        match keep {
-            Ok(()) => say(&format!("this computer is calibrated; its model is kept in `{}`", path.display())),
-            Err(error) => say(&format!("note: the model of this computer cannot be kept in `{}`: {error}", path.display())),
-        }
-    }
-    Ok(machine)
-}
-
-/// The kept model, when it is for this decoder and size.
-fn kept(path: &Path, decoder: &Decoder) -> Option<MachineModel> {
-    let text = fs::read_to_string(path).ok()?;
-    match model::parse(&path.display().to_string(), &text) {
-        Ok(machine) if machine.title == calibrate::title(decoder) => Some(machine),
-        Ok(_) => None,
-        Err(trouble) => {
-            say(&format!("note: the kept model of this computer cannot be read, so it is calibrated anew\n{trouble}"));
-            None
-        }
-    }
-}
-
-fn ago(age: Duration) -> String {
-    match age.as_secs() {
-        s @ 0..120 => format!("{s} s"),
-        s @ 120..7200 => format!("{} min", s / 60),
-        s @ 7200..172_800 => format!("{} h", s / 3600),
-        s => format!("{} days", s / 86_400),
-    }
 }

@@ -6,55 +6,96 @@
 //!
 //! | number | how it is found |
 //! | --- | --- |
-//! | `costs.decode` | CPU time of every decode on one thread, median of the passes, over qualities × sizes and photographs: `a + b·bytes + c·pixels` |
+//! | `costs.decode` | CPU time of every decode on one thread, median of the undisturbed passes, over qualities × sizes and photographs, or over the user's own images: `a + b·bytes + c·pixels` |
 //! | `stores.page-cache.cost` | CPU time of every read of a cached file: `a + b·bytes` |
 //! | `cpu.speed` | CPU time of the same decodes with more threads, passes alternating with those on one |
 //! | `scheduler.per_wake`, `per_completion` | CPU time of the scheduler's thread with no-op stages, waking for each completion and for bursts, solved for both |
 //! | overhead of a leaf | what the process uses beyond decoding, reading and scheduling, per leaf; in both fixed costs |
 //! | `cpu.wake_up` | from submission to start, with one lane and so a pool that sleeps; median |
-//! | `device.copy` | gathering slots into a batch |
+//! | `device.copy` | gathering slots into a batch, of 1 to 64 |
+//! | `stores.disk` | reads of files that no cache holds, small and large, one and many at once; left out where none can be made cold |
 //!
-//! The images are of another seed than any scenario's, and vary more.
+//! The images are of another seed than any scenario's, and vary more. Passes are made in rounds, and those that something disturbed do
+//! not count: see [`Quality::set_aside`].
 
 use std::{
     collections::BTreeMap,
-    fs,
-    hint::black_box,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
 };
 
+use self::{
+    control::{Control, no_ops, overhead, wake_up},
+    copying::copying,
+    corpus::{Corpus, Pass},
+    disk::{Disk, cold_reads},
+    rounds::{Rounds, decoding_ns},
+};
 use super::{
-    CopiedBy, Cost, Cpu, Device, DeviceKind, MachineModel, Measured, Reader, Residual, Scheduler, Speed, Store,
+    CopiedBy, Cost, Cpu, Device, DeviceKind, Latency, MachineModel, Measured, QuantilePoint, Reader, Residual, Scheduler, Speed,
+    Store,
     fit::{self, FitError, Sample, Terms, fit},
 };
 use crate::{
     codec::{Decoder, Fit, Target},
     failure::Failure,
-    loader::{Fill, Settings, SettingsError},
-    machine::{
-        Encoded, Item, Pixels, Work, gather,
-        real::{self, Reads, Wakes, usage},
-        slab,
-    },
-    measure::{Consumer, MeasureError, Run, measure},
-    source::{Folder, FolderError, Memory, Source},
-    synth,
-    trace::{Kind, Recorder, StageId},
-    units::{ByteCost, Count, Duration, Fraction, PixelCost},
+    loader::SettingsError,
+    machine::real::{self, Wakes},
+    measure::MeasureError,
+    source::FolderError,
+    units::{ByteCost, ByteRate, Count, Duration, Fraction, PixelCost},
 };
+
+mod control;
+mod copying;
+mod corpus;
+mod disk;
+mod host;
+mod probe;
+mod quality;
+mod rounds;
+
+pub use host::Cores;
+pub use probe::speed_now;
+pub use quality::{FitQuality, Quality, Term};
 
 /// How to calibrate.
 pub struct Options<'a> {
-    /// Where the images are kept.
+    /// Where what is read is kept: images and files for cold reads.
     pub corpus: &'a Path,
+    /// A folder of the user's own images to decode, in the place of images made for the purpose.
+    pub data: Option<&'a Path>,
     /// What decodes images, and what it brings them to.
     pub decoder: &'a Decoder,
-    /// Hardware threads of this computer.
-    pub threads: usize,
-    /// Passes over the corpus for each number of threads; more of them take longer and spread less.
-    pub passes: u32,
+    /// How long to take.
+    pub effort: Effort,
+}
+
+/// How long to take: more rounds spread less, and meet more of what this computer does over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Undisturbed rounds to make at least, see [`Quality::set_aside`].
+    pub rounds: usize,
+    /// Rounds to make at most.
+    pub rounds_most: usize,
+    /// Batches gathered for each size.
+    pub copies: u32,
+}
+
+impl Effort {
+    /// A few seconds.
+    pub const QUICK: Effort = Effort { rounds: 10, rounds_most: 20, copies: 5 };
+    /// Less than a minute on an ordinary computer.
+    pub const THOROUGH: Effort = Effort { rounds: 50, rounds_most: 80, copies: 25 };
+}
+
+/// What came of a calibration.
+#[derive(Clone, Debug)]
+pub struct Calibrated {
+    /// This computer.
+    pub machine: MachineModel,
+    /// How good that is.
+    pub quality: Quality,
 }
 
 /// Why calibration failed.
@@ -81,6 +122,24 @@ pub enum CalibrateError {
     /// The loader ended with an error.
     #[error("the calibration's loader failed: {0}")]
     Loader(crate::loader::Error),
+    /// Too few images of the user's folder can be decoded.
+    #[error("only {have} of the images can be decoded, too few to calibrate on; the last that cannot is `{name}`: {failure}")]
+    TooFew {
+        /// How many can.
+        have: usize,
+        /// One that cannot.
+        name: String,
+        /// Why.
+        failure: Failure,
+    },
+    /// The user's folder has too few images.
+    #[error("`{}` has {have} images, too few to calibrate on", folder.display())]
+    FewImages {
+        /// How many.
+        have: usize,
+        /// Where.
+        folder: PathBuf,
+    },
     /// There is no memory for a batch.
     #[error("no memory for a batch: {0}")]
     Memory(Failure),
@@ -96,14 +155,8 @@ pub enum CalibrateError {
 
 /// Seed of the images: no scenario's.
 const SEED: u64 = 0xCA11_B7A7E;
-const QUALITIES: [u8; 4] = [75, 88, 94, 97];
-const SIZES: [(u32, u32); 5] = [(200, 150), (333, 500), (500, 375), (800, 600), (1400, 1000)];
-/// Photographs beside the factorial images: the sizes that most images have.
-const PHOTOGRAPHS: u64 = 40;
 /// Points of a residual's table.
 const QUANTILES: usize = 17;
-/// Samples of a pass with no-op stages.
-const NO_OPS: u64 = 20_000;
 
 /// What the model of this computer is called: a calibration holds for one decoder and one size of images.
 pub fn title(decoder: &Decoder) -> String {
@@ -120,46 +173,88 @@ pub fn title(decoder: &Decoder) -> String {
 /// # Errors
 ///
 /// When the images cannot be written or read, or the loader cannot run.
-pub fn calibrate(options: &Options<'_>, mut progress: impl FnMut(u64, u64)) -> Result<MachineModel, CalibrateError> {
-    let counts = thread_counts(options.threads);
-    let steps = 2 + u64::from(options.passes) * counts.len() as u64 + 3;
+pub fn calibrate(options: &Options<'_>, mut progress: impl FnMut(u64, u64)) -> Result<Calibrated, CalibrateError> {
+    let cores = Cores::of_this_computer();
+    let effort = options.effort;
+    let steps = 2 + effort.rounds_most as u64 + 4;
     let mut done = 0;
-    let mut step = || {
-        done += 1;
+    let mut step = |n: usize| {
+        done += n as u64;
         progress(done, steps);
     };
 
-    let mut corpus = Corpus::make(options)?;
-    step();
+    let mut corpus = match options.data {
+        Some(folder) => Corpus::of_folder(folder, options.decoder)?,
+        None => Corpus::make(options.corpus, options.decoder)?,
+    };
+    step(1);
     // Once for the page cache, the allocator and the processor's clock; and to see that the images are whole.
-    if let Err(CalibrateError::Loader(_)) = corpus.pass(options.threads).map(drop) {
-        corpus.discard()?;
-        corpus = Corpus::make(options)?;
-        corpus.pass(options.threads)?;
-    }
-    step();
-    let mut passes: BTreeMap<usize, Vec<Pass>> = BTreeMap::new();
-    for _ in 0..options.passes {
-        for &threads in &counts {
-            passes.entry(threads).or_default().push(corpus.pass(threads)?);
-            step();
+    match corpus.pass(cores.threads) {
+        Err(CalibrateError::Loader(_)) if options.data.is_none() => {
+            corpus.discard()?;
+            corpus = Corpus::make(options.corpus, options.decoder)?;
+            corpus.pass(cores.threads)?
         }
+        warm => warm?,
+    };
+    step(1);
+    let mut rounds = Rounds::new(thread_counts(cores.threads));
+    while rounds.undisturbed() < effort.rounds && rounds.len() < effort.rounds_most {
+        rounds.add(|threads| corpus.pass(threads))?;
+        step(1);
     }
-    let (eager, lazy) = (no_ops(options.threads, Wakes::EAGER)?, no_ops(options.threads, Wakes::LAZY)?);
-    step();
-    let wake_up_ns = wake_up(options, &corpus)?;
-    step();
-    let copy = copying(options.decoder.target().bytes())?;
-    step();
+    step(effort.rounds_most - rounds.len());
+    let (eager, lazy) = (no_ops(cores.threads, Wakes::EAGER)?, no_ops(cores.threads, Wakes::LAZY)?);
+    step(1);
+    let wake_up_ns = wake_up(cores.threads, &corpus)?;
+    step(1);
+    let copy = copying(options.decoder.target().bytes(), effort.copies)?;
+    step(1);
+    let disk = cold_reads(&options.corpus.join("calibration-cold"))?;
+    step(1);
 
-    let control = Control::solve(&eager, &lazy);
+    let passes = rounds.passes();
     let alone = &passes[&1];
-    let overhead_ns = overhead(passes.values().flatten());
-    let decode = fitted("decoding", &corpus.samples(alone, |pass| &pass.decode_ns), Terms::ALL)?;
-    let read = fitted("reading", &corpus.samples(alone, |pass| &pass.read_ns), Terms::BYTES)?;
-    let copy = fitted("copying", &copy, Terms::BYTES)?;
-    let speed = speeds(&passes);
-    Ok(model(options, &corpus, &Found { decode, read, copy, speed, control, wake_up_ns, overhead_ns }))
+    let mut fits = Vec::new();
+    let mut fitted = |what: &'static str, samples: &[Sample], terms: Terms| {
+        let fit = fit(samples, terms, QUANTILES).map_err(|error| CalibrateError::Fit { what, error })?;
+        fits.push(FitQuality::of(what, samples, terms, &fit));
+        Ok::<_, CalibrateError>(fit)
+    };
+    let found = Found {
+        decode: fitted("decoding", &corpus.samples(alone, |pass| &pass.decode_ns), Terms::ALL)?,
+        read: fitted("reading", &corpus.samples(alone, |pass| &pass.read_ns), Terms::BYTES)?,
+        copy: fitted("copying", &copy, Terms::BYTES)?,
+        speed: speeds(&passes),
+        spread: rounds.spread(),
+        control: Control::solve(&eager, &lazy),
+        wake_up_ns,
+        overhead_ns: overhead(passes.values().flatten().copied()),
+        disk,
+        // Of the images that calibration makes, whichever the costs were measured on.
+        probe_ns: match options.data {
+            None => median(passes[&cores.threads].iter().map(|pass| decoding_ns(pass)).collect()),
+            Some(_) => probe::decoding_now_ns(options.corpus, options.decoder, cores.threads)?,
+        },
+    };
+    let mut remarks = Vec::new();
+    if rounds.undisturbed() < effort.rounds {
+        let (kept, most) = (rounds.undisturbed(), rounds.len());
+        remarks.push(format!(
+            "only {kept} of {most} rounds were undisturbed: something else uses this computer, or its speed changes"
+        ));
+    }
+    if found.disk.is_none() {
+        let folder = options.corpus.display();
+        remarks
+            .push(format!("cold reads could not be measured: the file system of `{folder}` keeps what it was asked to forget"));
+    }
+    if found.control.per_wake_ns == 0.0 {
+        remarks
+            .push("what a wake-up costs could not be told from what a completion costs; the two together are right".to_owned());
+    }
+    let quality = Quality::new(cores.clone(), (rounds.len(), rounds.undisturbed()), found.spread, fits, remarks);
+    Ok(Calibrated { machine: model(options, &cores, &corpus, &found), quality })
 }
 
 /// 1, 2, 4, … and all.
@@ -170,229 +265,11 @@ fn thread_counts(threads: usize) -> Vec<usize> {
     counts
 }
 
-/// The images, on disk, and how large they are.
-struct Corpus {
-    path: PathBuf,
-    folder: Arc<Folder>,
-    decoder: Decoder,
-    sizes: Vec<(f64, f64)>,
-}
-
-/// What was observed over one pass.
-struct Pass {
-    decode_ns: Vec<f64>,
-    read_ns: Vec<f64>,
-    run: Run,
-}
-
-impl Corpus {
-    fn make(options: &Options<'_>) -> Result<Corpus, CalibrateError> {
-        let mut specs = synth::factorial(SEED, &QUALITIES, &SIZES, 1);
-        specs.extend((0..PHOTOGRAPHS).map(|index| synth::Spec::plan(SEED, index)));
-        let folder = options.corpus.join(format!("calibration-{}-{}", synth::VERSION, specs.len()));
-        let wrong = |error| CalibrateError::Write { folder: folder.clone(), error };
-        fs::create_dir_all(&folder).map_err(wrong)?;
-        for (i, spec) in specs.iter().enumerate() {
-            let path = folder.join(format!("{i:04}.jpg"));
-            if !path.exists() {
-                // Two processes may calibrate at once, with the same images.
-                let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
-                fs::write(&unfinished, synth::jpeg(spec)).and_then(|()| fs::rename(&unfinished, &path)).map_err(wrong)?;
-            }
-        }
-        let files = Folder::images(&folder)?;
-        let sizes = specs.iter().enumerate().map(|(i, spec)| {
-            let bytes = files.bytes_bound(i as u64).unwrap_or(0);
-            (bytes as f64, spec.pixels() as f64)
-        });
-        let sizes = sizes.collect();
-        Ok(Corpus { path: folder, folder: Arc::new(files), decoder: options.decoder.clone(), sizes })
-    }
-
-    /// Removes the images: some are damaged, as a crash of the computer leaves them.
-    fn discard(&self) -> Result<(), CalibrateError> {
-        fs::remove_dir_all(&self.path).map_err(|error| CalibrateError::Write { folder: self.path.clone(), error })
-    }
-
-    fn pass(&self, threads: usize) -> Result<Pass, CalibrateError> {
-        self.observed(threads, 4 * threads, Recorder::new())
-    }
-
-    fn observed(&self, threads: usize, lanes: usize, recorder: Recorder) -> Result<Pass, CalibrateError> {
-        let count = self.sizes.len();
-        let times = || Arc::new(Mutex::new(vec![0.0; count]));
-        let (decode_ns, read_ns) = (times(), times());
-        let source = Arc::new(Observed { inner: self.folder.clone(), read_ns: read_ns.clone() });
-        let fill = Decode { decoder: self.decoder.clone(), decode_ns: decode_ns.clone() };
-        let config = real::Config { threads, reads: Reads::Pool, ..real::Config::new(source) };
-        let mut settings = Settings::new(count as u64, 32, self.decoder.target().bytes());
-        settings.shuffle = Some(SEED);
-        settings.lanes = lanes;
-        settings.sample_bytes = self.sizes.iter().map(|s| s.0 as u64).max().unwrap_or(1).max(1);
-        let run = measure(config, settings.resolve()?, fill, Consumer::EAGER, recorder, |_| ())?;
-        if let Err(error) = run.end {
-            return Err(CalibrateError::Loader(error));
-        }
-        let take = |times: Arc<Mutex<Vec<f64>>>| times.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(Pass { decode_ns: take(decode_ns), read_ns: take(read_ns), run })
-    }
-
-    /// The median time of every image over the passes.
-    fn samples(&self, passes: &[Pass], times: impl Fn(&Pass) -> &Vec<f64>) -> Vec<Sample> {
-        let median_of = |i: usize| median(passes.iter().map(|pass| times(pass)[i]).collect());
-        self.sizes.iter().enumerate().map(|(i, &(bytes, pixels))| Sample { bytes, pixels, time_ns: median_of(i) }).collect()
-    }
-}
-
-/// A folder whose reads are timed.
-struct Observed {
-    inner: Arc<Folder>,
-    read_ns: Arc<Mutex<Vec<f64>>>,
-}
-
-impl Source for Observed {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn bytes_bound(&self, sample: u64) -> Option<u64> {
-        self.inner.bytes_bound(sample)
-    }
-
-    fn name(&self, sample: u64) -> String {
-        self.inner.name(sample)
-    }
-
-    fn read(&self, sample: u64, into: &mut Vec<u8>, wanted: &dyn Fn() -> bool) -> Result<(), Failure> {
-        let began = usage::thread_cpu_ns();
-        let answer = self.inner.read(sample, into, wanted);
-        note(&self.read_ns, sample, began);
-        answer
-    }
-}
-
-fn note(times: &Mutex<Vec<f64>>, sample: u64, began_ns: u64) {
-    let took_ns = usage::thread_cpu_ns() - began_ns;
-    times.lock().unwrap_or_else(PoisonError::into_inner)[sample as usize] = took_ns as f64;
-}
-
-/// Decoding that is timed.
-struct Decode {
-    decoder: Decoder,
-    decode_ns: Arc<Mutex<Vec<f64>>>,
-}
-
-impl Fill<Pixels, Encoded> for Decode {
-    fn work(&self, _: Item, encoded: &Encoded) -> Work {
-        Work { kind: "decode", bytes: encoded.data.len() as u64, pixels: encoded.pixels }
-    }
-
-    fn fill(&self, item: Item, encoded: Encoded, out: &mut [u8]) -> Result<(), Failure> {
-        let began = usage::thread_cpu_ns();
-        let answer = self.decoder.decode_into(&encoded.data, out).map(drop);
-        note(&self.decode_ns, item.sample, began);
-        answer
-    }
-}
-
-/// Does nothing with a sample.
-struct NoOp;
-
-impl Fill<Pixels, Encoded> for NoOp {
-    fn work(&self, _: Item, _: &Encoded) -> Work {
-        Work { kind: "nothing", bytes: 0, pixels: 0 }
-    }
-
-    fn fill(&self, _: Item, _: Encoded, out: &mut [u8]) -> Result<(), Failure> {
-        out.fill(1);
-        Ok(())
-    }
-}
-
-fn no_ops(threads: usize, wakes: Wakes) -> Result<Run, CalibrateError> {
-    let source = Memory::from_fn(NO_OPS, |_, into| {
-        into.clear();
-        into.push(0);
-        Ok(())
-    });
-    let config = real::Config { threads, wakes, reads: Reads::Pool, ..real::Config::new(Arc::new(source.with_bytes_bound(1))) };
-    let mut settings = Settings::new(NO_OPS, 64, 64);
-    settings.lanes = 32 * threads;
-    settings.sample_bytes = 1;
-    let run = measure(config, settings.resolve()?, NoOp, Consumer::EAGER, Recorder::new(), |_| ())?;
-    match run.end {
-        Ok(()) => Ok(run),
-        Err(error) => Err(CalibrateError::Loader(error)),
-    }
-}
-
-/// What the scheduler's thread costs.
-struct Control {
-    per_wake_ns: f64,
-    per_completion_ns: f64,
-}
-
-impl Control {
-    /// Two runs that completed the same leaves, one with many wakes and one with few.
-    fn solve(eager: &Run, lazy: &Run) -> Control {
-        let leaves = 2.0 * NO_OPS as f64;
-        let (cpu_e, cpu_l) = (eager.scheduler_cpu_ns as f64, lazy.scheduler_cpu_ns as f64);
-        let (wakes_e, wakes_l) = (eager.drains as f64, lazy.drains as f64);
-        let apart = wakes_e - wakes_l;
-        let per_wake_ns = if apart > leaves / 50.0 { ((cpu_e - cpu_l) / apart).clamp(0.0, 50_000.0) } else { 0.0 };
-        Control { per_wake_ns, per_completion_ns: ((cpu_l - wakes_l * per_wake_ns) / leaves).max(0.0) }
-    }
-}
-
-/// What the process uses beyond decoding, reading and scheduling, per leaf \[ns\].
-fn overhead<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
-    let per_leaf = passes.map(|pass| {
-        let work: f64 = pass.decode_ns.iter().chain(&pass.read_ns).sum();
-        (pass.run.cpu_ns as f64 - work - pass.run.scheduler_cpu_ns as f64).max(0.0) / (2.0 * pass.decode_ns.len() as f64)
-    });
-    median(per_leaf.collect())
-}
-
-/// From a job's submission to its start when the pool sleeps \[ns\].
-fn wake_up(options: &Options<'_>, corpus: &Corpus) -> Result<f64, CalibrateError> {
-    let pass = corpus.observed(options.threads, 1, Recorder::new().keep_events())?;
-    let events = pass.run.recorder.events();
-    let starts = events.iter().filter(|e| e.kind == Kind::Start && e.stage == StageId::DECODE);
-    Ok(median(starts.map(|e| e.time.since(e.since) as f64).collect()))
-}
-
-/// Gathering 1 to 64 slots, at memory that no cache holds.
-fn copying(slot_bytes: usize) -> Result<Vec<Sample>, CalibrateError> {
-    const MOST: usize = 64;
-    let mut slots = slab::<u8>(MOST, slot_bytes).map_err(CalibrateError::Memory)?;
-    slots.iter_mut().for_each(|slot| slot.get_mut().fill(1));
-    let mut batch = vec![1; MOST * slot_bytes];
-    let mut samples = Vec::new();
-    for count in [1, 4, 16, 32, MOST] {
-        for _ in 0..5 {
-            let began = usage::thread_cpu_ns();
-            gather(&slots[MOST - count..], black_box(&mut batch[..count * slot_bytes]));
-            let time_ns = (usage::thread_cpu_ns() - began).max(1) as f64;
-            samples.push(Sample { bytes: (count * slot_bytes) as f64, pixels: 0.0, time_ns });
-        }
-    }
-    Ok(samples)
-}
-
-fn fitted(what: &'static str, samples: &[Sample], terms: Terms) -> Result<fit::Fit, CalibrateError> {
-    fit(samples, terms, QUANTILES).map_err(|error| CalibrateError::Fit { what, error })
-}
-
-/// Speed of each busy thread by how many are, and how far it spread from pass to pass.
-fn speeds(passes: &BTreeMap<usize, Vec<Pass>>) -> (Vec<(usize, f64)>, f64) {
-    let total = |pass: &Pass| pass.decode_ns.iter().sum::<f64>();
-    let typical = |threads: usize| median(passes[&threads].iter().map(total).collect());
+/// Speed of each busy thread by how many are.
+fn speeds(passes: &BTreeMap<usize, Vec<&Pass>>) -> Vec<(usize, f64)> {
+    let typical = |threads: usize| median(passes[&threads].iter().map(|pass| decoding_ns(pass)).collect());
     let alone = typical(1);
-    let spread = passes.iter().flat_map(|(threads, all)| {
-        let middle = typical(*threads);
-        all.iter().map(move |pass| (total(pass) / middle - 1.0).abs())
-    });
-    (passes.keys().map(|&threads| (threads, (alone / typical(threads)).min(1.0))).collect(), median(spread.collect()))
+    passes.keys().map(|&threads| (threads, (alone / typical(threads)).min(1.0))).collect()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -409,17 +286,20 @@ struct Found {
     decode: fit::Fit,
     read: fit::Fit,
     copy: fit::Fit,
-    speed: (Vec<(usize, f64)>, f64),
+    speed: Vec<(usize, f64)>,
+    spread: f64,
     control: Control,
     wake_up_ns: f64,
     overhead_ns: f64,
+    disk: Option<Disk>,
+    probe_ns: f64,
 }
 
-fn model(options: &Options<'_>, corpus: &Corpus, found: &Found) -> MachineModel {
-    let (speed, spread) = &found.speed;
+fn model(options: &Options<'_>, cores: &Cores, corpus: &Corpus, found: &Found) -> MachineModel {
     let here = |ns: f64, what: &str, uncertainty: f64| Measured::new(duration(ns), what, fraction(uncertainty));
-    let threads = options.threads as u64;
-    let decode = cost(&found.decode, found.overhead_ns, *spread, &format!("{} on this computer", corpus.decoder.description()));
+    // One pass is one draw of what a run meets; the typical one is known better than that, but a run is no typical one.
+    let spread = found.spread.max(SPREAD_LEAST);
+    let decode = cost(&found.decode, found.overhead_ns, spread, &format!("{} on this computer", options.decoder.description()));
     let read = cost(&found.read, found.overhead_ns, 0.2, "cached files on this computer");
     let copy = cost(&found.copy, found.overhead_ns, 0.2, "slots gathered on this computer");
     let page_cache = Store {
@@ -432,17 +312,22 @@ fn model(options: &Options<'_>, corpus: &Corpus, found: &Found) -> MachineModel 
         burst: None,
         cost: Some(read.clone()),
     };
+    let mut stores = BTreeMap::from([("page-cache".to_owned(), page_cache)]);
+    if let Some(disk) = &found.disk {
+        stores.insert("disk".to_owned(), disk_store(disk));
+    }
     let lazy = Wakes::LAZY;
     MachineModel {
         title: title(options.decoder),
         memory: None,
         cpu: Cpu {
-            threads: Measured::plain(Count(threads)),
+            threads: Measured { source: Some(cores.words()), ..Measured::plain(Count(cores.threads as u64)) },
             pool_threads: None,
             wake_up: here(found.wake_up_ns, "submission to start of a job on a sleeping pool", 0.3),
-            speed: speed.iter().map(|&(busy, each)| Speed { busy: Count(busy as u64), each: fraction(each) }).collect(),
-            speed_source: Some("CPU time of the same decodes on one thread over that on more".to_owned()),
-            speed_uncertainty: Some(fraction(*spread)),
+            speed: found.speed.iter().map(|&(busy, each)| Speed { busy: Count(busy as u64), each: fraction(each) }).collect(),
+            speed_source: Some(format!("CPU time of decodes on one thread over that on more, {} images", corpus.len())),
+            speed_uncertainty: Some(fraction(spread)),
+            probe: Some(here(found.probe_ns, "decoding the images of calibration once, all threads together", spread)),
         },
         scheduler: Scheduler {
             per_wake: here(found.control.per_wake_ns, "no-op stages, waking for each against bursts", 0.3),
@@ -463,7 +348,39 @@ fn model(options: &Options<'_>, corpus: &Corpus, found: &Found) -> MachineModel 
             slowed_uncertainty: None,
         },
         costs: BTreeMap::from([("decode".to_owned(), decode)]),
-        stores: BTreeMap::from([("page-cache".to_owned(), page_cache)]),
+        stores,
+    }
+}
+
+/// No computer is steadier than this from run to run.
+const SPREAD_LEAST: f64 = 0.01;
+
+fn disk_store(disk: &Disk) -> Store {
+    let last = disk.first_byte_ns.len() - 1;
+    let point = |(i, ns): (usize, &f64)| QuantilePoint { at: fraction(i as f64 / last as f64), value: duration(*ns) };
+    let rate =
+        |bytes_per_s: f64, source: String| Some(Measured::new(ByteRate::of_base(rounded(bytes_per_s)), source, fraction(0.2)));
+    let [small, large] = &disk.cpu[..] else { unreachable!("cold reads come in two sizes") };
+    let per_byte = ((large.time_ns - small.time_ns) / (large.bytes - small.bytes)).max(0.0);
+    let fixed = (small.time_ns - per_byte * small.bytes).max(0.0);
+    let read = Cost {
+        fixed: Some(Measured::new(duration(fixed), "open, read and close of a cold page", fraction(0.3))),
+        per_byte: Some(Measured::new(ByteCost::of_base(rounded(per_byte)), "CPU time of cold reads of two sizes", fraction(0.3))),
+        ..Cost::FREE
+    };
+    Store {
+        reader: Reader::Own,
+        first_byte: Some(Latency::Table {
+            points: disk.first_byte_ns.iter().enumerate().map(point).collect(),
+            source: Some("cold reads of a page on this computer".to_owned()),
+            uncertainty: Some(fraction(0.2)),
+        }),
+        per_connection: rate(disk.per_connection, "one large cold read".to_owned()),
+        bandwidth: rate(disk.bandwidth, format!("{} large cold reads at once", disk.depth)),
+        connections: Some(Measured::plain(Count(real::Config::BLOCKING_THREADS as u64))),
+        requests: None,
+        burst: None,
+        cost: Some(read),
     }
 }
 
@@ -477,7 +394,7 @@ fn rounded(value: f64) -> f64 {
 }
 
 fn fraction(value: f64) -> Fraction {
-    Fraction::of_base(rounded(value))
+    Fraction::new(rounded(value * 100.0), "%")
 }
 
 fn cost(fit: &fit::Fit, overhead_ns: f64, uncertainty: f64, source: &str) -> Cost {

@@ -28,6 +28,8 @@ pub struct Fit {
     pub condition: f64,
     /// Root mean square of the relative residuals.
     pub relative_rms: f64,
+    /// Part of the variance of the times that the terms explain; 1 where times do not vary.
+    pub r2: f64,
     /// Quantiles of measured over fitted time, at `0, 1/(k−1), …, 1`, scaled so that their mean is 1.
     pub residual_quantiles: Vec<f64>,
 }
@@ -212,6 +214,7 @@ fn finish(samples: &[Sample], active: &[usize], solved: Solved, quantiles: usize
         standard_errors: [0.0; 3],
         condition: solved.condition,
         relative_rms: 0.0,
+        r2: 1.0,
         residual_quantiles: Vec::new(),
     };
     for (i, &term) in active.iter().enumerate() {
@@ -225,19 +228,28 @@ fn finish(samples: &[Sample], active: &[usize], solved: Solved, quantiles: usize
     let fitted: f64 = samples.iter().map(|s| fit.predict(s.bytes, s.pixels)).sum();
     let level = measured / fitted.max(f64::MIN_POSITIVE);
     fit.terms.iter_mut().for_each(|t| *t *= level);
+    let mean = measured / samples.len() as f64;
+    let squares = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(|s| of(s) * of(s)).sum::<f64>();
+    let (left, whole) = (squares(&|s| s.time_ns - fit.predict(s.bytes, s.pixels)), squares(&|s| s.time_ns - mean));
+    fit.r2 = if whole > 0.0 { 1.0 - left / whole } else { 1.0 };
     fit.residual_quantiles = quantile_table(ratios, quantiles.max(2));
     fit
 }
 
-/// `count` equally spaced quantiles of `values`, scaled to a mean of 1 under linear interpolation between them.
-pub fn quantile_table(mut values: Vec<f64>, count: usize) -> Vec<f64> {
+/// `count` equally spaced quantiles of `values`, from the least to the most, with straight lines between neighbouring values.
+pub fn quantiles_of(mut values: Vec<f64>, count: usize) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     let last = values.len() - 1;
     let at = |q: f64| {
         let (low, part) = ((q * last as f64).floor() as usize, (q * last as f64).fract());
         values[low] + part * (values[(low + 1).min(last)] - values[low])
     };
-    let mut table: Vec<f64> = (0..count).map(|i| at(i as f64 / (count - 1) as f64)).collect();
+    (0..count).map(|i| at(i as f64 / (count - 1) as f64)).collect()
+}
+
+/// The same, scaled to a mean of 1 under linear interpolation between them.
+pub fn quantile_table(values: Vec<f64>, count: usize) -> Vec<f64> {
+    let mut table = quantiles_of(values, count);
     let mean = table.windows(2).map(|w| (w[0] + w[1]) / 2.0).sum::<f64>() / (count - 1) as f64;
     table.iter_mut().for_each(|q| *q /= mean);
     table

@@ -49,6 +49,9 @@ pub struct Cpu {
     /// How far they may be off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed_uncertainty: Option<Fraction>,
+    /// CPU time of the [probe](super::calibrate::speed_now) when the costs were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Measured<Duration>>,
 }
 
 /// Speed of each busy hardware thread when so many are busy.
@@ -193,6 +196,7 @@ impl Cpu {
         let speed = section.field::<Vec<Speed>>("speed");
         let speed_source = section.plain("speed_source");
         let speed_uncertainty = section.plain::<Share>("speed_uncertainty").map(|s| s.0);
+        let probe = section.plain("probe");
         if let Some(speed) = speed.as_ref().filter(|s| !s.windows(2).all(|w| w[0].busy < w[1].busy)) {
             section.errors.push(speed.wrong("does not rise in `busy`"));
         }
@@ -204,7 +208,21 @@ impl Cpu {
             speed: speed.map(|s| s.value).unwrap_or_default(),
             speed_source,
             speed_uncertainty,
+            probe: above_zero(probe),
         })
+    }
+
+    /// The same cores at `factor` times their speed, however many are busy.
+    #[must_use]
+    pub fn at_speed(&self, factor: f64) -> Cpu {
+        let mut cpu = self.clone();
+        if cpu.speed.is_empty() {
+            cpu.speed.push(Speed { busy: Count(1), each: Fraction::of_base(1.0) });
+        }
+        for point in &mut cpu.speed {
+            point.each = Fraction::new(point.each.base() * factor * 100.0, "%");
+        }
+        cpu
     }
 
     /// Speed of each busy thread when `busy` are, relative to one that is busy alone.

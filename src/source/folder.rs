@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, fstat, open, openat2},
+    fs::{Advice, CWD, Mode, OFlags, ResolveFlags, fadvise, fstat, open, openat2},
     io::{Errno, ReadWriteFlags, pread, preadv2, retry_on_intr},
 };
 
@@ -65,6 +65,23 @@ impl Folder {
     /// Bytes of all files together, as they were listed \[B\].
     pub fn bytes(&self) -> u64 {
         self.listing.bytes()
+    }
+
+    /// Asks the kernel to forget what it keeps of the files, so that the next reads come from the device. What was written and is not
+    /// on the device yet stays, and so does what a file system keeps that lives in memory: see [`Folder::cached`].
+    pub fn evict(&self) {
+        for sample in 0..self.len() {
+            // A file that cannot be opened is for its read to tell of.
+            if let Ok(Some(file)) = self.open_file(sample, true) {
+                let _ = fadvise(&file, 0, None, Advice::DontNeed);
+            }
+        }
+    }
+
+    /// How many files can be read without waiting for a device, as far as the kernel tells. Those that cannot, it may begin to read.
+    pub fn cached(&self) -> u64 {
+        let mut data = Vec::new();
+        (0..self.len()).filter(|&sample| self.try_read(sample, &mut data).unwrap_or(false)).count() as u64
     }
 
     /// Opens the sample's file, or tells that this would have to wait, which it does not if `may_wait` is false.

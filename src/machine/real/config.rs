@@ -71,13 +71,16 @@ pub struct Config<D = HostDevice> {
 }
 
 impl Config<HostDevice> {
+    /// Threads that may wait, unless somebody says otherwise.
+    pub const BLOCKING_THREADS: usize = 32;
+
     /// A machine with a thread for every core of this computer and the host as its device.
     pub fn new(source: Arc<dyn Source>) -> Config {
         Config {
             source,
             device: Arc::new(HostDevice::new()),
             threads: thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            blocking_threads: 32,
+            blocking_threads: Config::BLOCKING_THREADS,
             reads: Reads::default(),
             wakes: Wakes::default(),
             faults: Faults::default(),

@@ -1,0 +1,99 @@
+//! The model of this computer: measured once, and kept in the user's cache folder.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use towtank::{
+    codec::Decoder,
+    model::{
+        self, MachineModel,
+        calibrate::{self, Calibrated, Effort, calibrate},
+    },
+    scenario::Scenario,
+};
+
+use super::{
+    Ending,
+    images::{bar, cache_folder},
+    output::say,
+};
+
+/// The model of this computer as fast as it is now: kept from an earlier calibration for the same decoder and size, or measured now and
+/// kept.
+pub(super) fn this_computer(scenario: &Scenario, again: bool) -> Result<MachineModel, Ending> {
+    let decoder = scenario.decoder()?;
+    let machine = calibrated(scenario, again)?;
+    let speed = calibrate::speed_now(&machine, &cache_folder()?, &decoder).map_err(|error| Ending::Failed(error.to_string()))?;
+    let Some(speed) = speed else { return Ok(machine) };
+    let change = (speed - 1.0) * 100.0;
+    if change.abs() >= 2.0 {
+        let how = if change < 0.0 { "slower" } else { "faster" };
+        let by = change.abs();
+        say(&format!("note: this computer is {by:.0} % {how} now than when it was calibrated; the prediction counts with that"));
+    }
+    Ok(MachineModel { cpu: machine.cpu.at_speed(speed), ..machine })
+}
+
+/// The model as it was calibrated.
+fn calibrated(scenario: &Scenario, again: bool) -> Result<MachineModel, Ending> {
+    let decoder = scenario.decoder()?;
+    let file = model::cache_file();
+    if let Some((path, kept)) = file.as_deref().filter(|_| !again).and_then(|path| Some((path, kept(path, &decoder)?))) {
+        let age = fs::metadata(path).and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+        let age = age.map_or_else(String::new, |age| format!(", {} ago", ago(age)));
+        say(&format!("note: this computer as calibrated{age}; `--recalibrate` measures it anew"));
+        return Ok(kept);
+    }
+    let machine = measured(&decoder, None, Effort::QUICK)?.machine;
+    if let Some(path) = file {
+        match keep(&path, &machine) {
+            Ok(()) => say(&format!("this computer is calibrated; its model is kept in `{}`", path.display())),
+            Err(error) => say(&format!("note: the model of this computer cannot be kept in `{}`: {error}", path.display())),
+        }
+    }
+    Ok(machine)
+}
+
+/// This computer, measured now, on images of its own or on those of a folder.
+pub(super) fn measured(decoder: &Decoder, data: Option<&Path>, effort: Effort) -> Result<Calibrated, Ending> {
+    let corpus = cache_folder()?;
+    let options = calibrate::Options { corpus: &corpus, data, decoder, effort };
+    let bar = bar(1, "calibrating this computer");
+    let measured = calibrate(&options, |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    measured.map_err(|error| Ending::Failed(error.to_string()))
+}
+
+/// Keeps the model in the user's cache folder, whole or not at all.
+pub(super) fn keep(path: &Path, machine: &MachineModel) -> std::io::Result<()> {
+    let unfinished: PathBuf = path.with_extension(format!("{}.unfinished", std::process::id()));
+    fs::write(&unfinished, machine.to_toml()).and_then(|()| fs::rename(&unfinished, path))
+}
+
+/// The kept model, when it is for this decoder and size.
+fn kept(path: &Path, decoder: &Decoder) -> Option<MachineModel> {
+    let text = fs::read_to_string(path).ok()?;
+    match model::parse(&path.display().to_string(), &text) {
+        Ok(machine) if machine.title == calibrate::title(decoder) => Some(machine),
+        Ok(_) => None,
+        Err(trouble) => {
+            say(&format!("note: the kept model of this computer cannot be read, so it is calibrated anew\n{trouble}"));
+            None
+        }
+    }
+}
+
+fn ago(age: Duration) -> String {
+    match age.as_secs() {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
+    }
+}
