@@ -35,7 +35,7 @@
 //!
 //! | part | how | where |
 //! | --- | --- | --- |
-//! | cores | one run queue for every thread that can run, shared equally; slower when more cores are busy | [`CpuSpec`] |
+//! | cores | one run queue for every thread that can run, shared equally; slower when more cores are busy | [`CpuSpec`], [`Smt`] |
 //! | pool | so many threads, first come first served; an idle one takes time to wake up | [`Config::pool_threads`] |
 //! | scheduler | a thread that sleeps, is woken lazily, and handles completions in bursts | [`SchedulerSpec`] |
 //! | store | request rate, connections, first byte, shared link, CPU time | [`StoreSpec`] |
@@ -77,7 +77,7 @@ mod world;
 pub use chooser::{Chooser, Tape};
 pub use config::{
     Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, GpuSpec, LaneSpec, Limits, PcieSpec, Reader, RequestRate, SchedulerSpec,
-    Slowed, StoreSpec,
+    Slowed, Smt, StoreSpec,
 };
 pub use dataset::{Dataset, PixelCount, Size};
 pub use distribution::{Distribution, Quantiles};

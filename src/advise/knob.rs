@@ -148,7 +148,14 @@ fn copies(device: &mut Device, factor: f64) -> Step {
 fn cores(setup: &mut Setup, factor: f64) -> Option<Step> {
     let threads = setup.scenario.threads(&setup.machine);
     setup.scenario.loader.threads = Some(grown(threads, factor));
-    Some(count(&mut setup.machine.cpu.threads.value.0, factor))
+    let cpu = &mut setup.machine.cpu;
+    // Where cores have two threads there are more of both, and what was measured of so many is true of as many more.
+    if let Some(cores) = &mut cpu.cores {
+        let threads = grown(cpu.threads.value.0, factor);
+        cores.value.0 = grown(cores.value.0, factor).clamp(threads.div_ceil(2), threads);
+        cpu.speed.iter_mut().filter(|point| point.busy.0 > 1).for_each(|point| point.busy.0 = grown(point.busy.0, factor));
+    }
+    Some(count(&mut cpu.threads.value.0, factor))
 }
 
 fn decode(setup: &mut Setup, factor: f64) -> Option<Step> {

@@ -322,6 +322,8 @@ fn model(options: &Options<'_>, cores: &Cores, corpus: &Corpus, found: &Found) -
         memory: None,
         cpu: Cpu {
             threads: Measured { source: Some(cores.words()), ..Measured::plain(Count(cores.threads as u64)) },
+            cores: None,
+            smt_speed: None,
             pool_threads: None,
             wake_up: here(found.wake_up_ns, "submission to start of a job on a sleeping pool", 0.3),
             speed: found.speed.iter().map(|&(busy, each)| Speed { busy: Count(busy as u64), each: fraction(each) }).collect(),

@@ -178,6 +178,25 @@ mod tests {
     }
 
     #[test]
+    fn cores_that_do_not_go_with_their_threads_are_refused() {
+        let with = |cpu: &str| {
+            let text = include_str!("../../models/reference-2core.toml").replace("pool_threads = 2", cpu);
+            parse("odd.toml", &text).map(|machine| machine.cpu.cores.map(|n| n.value.0)).map_err(|e| e.to_string())
+        };
+        assert_eq!(with("cores = 1\nsmt_speed = \"60 %\""), Ok(Some(1)));
+        for (cpu, complaint) in [
+            ("cores = 1", "`cpu.cores` says nothing without `cpu.smt_speed`"),
+            ("smt_speed = \"60 %\"", "`cpu.smt_speed` says nothing without `cpu.cores`"),
+            ("cores = 3\nsmt_speed = \"60 %\"", "`cpu.cores` is 3 for 2 hardware threads"),
+            ("cores = 1\nsmt_speed = \"160 %\"", "`cpu.smt_speed` is more than that of a thread that has its core to itself"),
+            ("cores = 0\nsmt_speed = \"60 %\"", "`cpu.cores` is zero"),
+        ] {
+            let error = with(cpu).unwrap_err();
+            assert!(error.contains(complaint), "{error}");
+        }
+    }
+
+    #[test]
     fn everything_wrong_with_a_model_is_said_at_once() {
         let text = r#"
 title = "odd"

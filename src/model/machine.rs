@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Cost, Measured, Store, store::above_zero};
 use crate::{
     document::{Diagnostic, FromNode, Node, Positive, Section, Share, keyword},
+    sim::Smt,
     units::{ByteRate, Count, Duration, Fraction, Size},
 };
 
@@ -35,12 +36,20 @@ pub struct MachineModel {
 pub struct Cpu {
     /// Hardware threads.
     pub threads: Measured<Count>,
+    /// Cores, of one or two hardware threads each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Measured<Count>>,
+    /// Speed of each of a core's two hardware threads while both are busy, relative to one that has its core to itself: 65 % where the
+    /// second adds 30 %.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smt_speed: Option<Measured<Fraction>>,
     /// Threads of the pool when a scenario does not say; as many as hardware threads when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_threads: Option<Measured<Count>>,
     /// From the moment a sleeping thread has work until it wants a core.
     pub wake_up: Measured<Duration>,
-    /// Speed of each busy hardware thread by how many are busy, with straight lines between; full speed when empty.
+    /// Speed of each busy hardware thread by how many are busy, with straight lines between. Beyond its last point, and where it is
+    /// empty, `cores` and `smt_speed` say how fast they are, if they are there; else the last speed holds, or full speed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speed: Vec<Speed>,
     /// Where the speeds come from.
@@ -192,6 +201,8 @@ impl Cpu {
     fn read(section: Section<'_>) -> Option<Cpu> {
         let threads = section.required("threads", "2");
         let wake_up = section.required("wake_up", "\"10 µs\"");
+        let cores = section.field::<Measured<Positive<Count>>>("cores");
+        let smt_speed = section.field::<Measured<Positive<Fraction>>>("smt_speed");
         let pool_threads = section.plain("pool_threads");
         let speed = section.field::<Vec<Speed>>("speed");
         let speed_source = section.plain("speed_source");
@@ -200,9 +211,36 @@ impl Cpu {
         if let Some(speed) = speed.as_ref().filter(|s| !s.windows(2).all(|w| w[0].busy < w[1].busy)) {
             section.errors.push(speed.wrong("does not rise in `busy`"));
         }
+        let threads: Option<Measured<Count>> = above_zero(threads);
+        if let (Some(cores), Some(threads)) = (&cores, &threads) {
+            let (number, threads) = (cores.value.value.0.0, threads.value.0);
+            if threads < number || threads.div_ceil(2) > number {
+                let wrong = cores.wrong(format!("is {} for {} hardware threads", Count(number), Count(threads)));
+                section.errors.push(wrong.expected("as many as `cpu.threads`, or half as many"));
+            }
+        }
+        match (&cores, &smt_speed) {
+            (Some(cores), None) => {
+                let wrong = cores.wrong("says nothing without `cpu.smt_speed`");
+                section
+                    .errors
+                    .push(wrong.hint("write `smt_speed = \"65 %\"`, the speed of each of a core's threads while both are busy"));
+            }
+            (None, Some(speed)) => {
+                let wrong = speed.wrong("says nothing without `cpu.cores`");
+                section.errors.push(wrong.hint("write `cores = 48`, half as many as `cpu.threads`"));
+            }
+            _ => {}
+        }
+        if let Some(speed) = smt_speed.as_ref().filter(|s| s.value.value.0.base() > 1.0) {
+            let wrong = speed.wrong("is more than that of a thread that has its core to itself");
+            section.errors.push(wrong.expected("at most 100 %"));
+        }
         section.finish();
         Some(Cpu {
-            threads: above_zero(Some(threads?))?,
+            threads: threads?,
+            cores: above_zero(cores.map(|c| c.value)),
+            smt_speed: above_zero(smt_speed.map(|s| s.value)),
             pool_threads: above_zero(pool_threads),
             wake_up: wake_up?,
             speed: speed.map(|s| s.value).unwrap_or_default(),
@@ -229,11 +267,26 @@ impl Cpu {
     pub fn speed_at(&self, busy: u64) -> f64 {
         let after = self.speed.partition_point(|s| s.busy.0 < busy);
         let point = |s: &Speed| (s.busy.0 as f64, s.each.base());
+        if after == self.speed.len()
+            && let Some(smt) = self.smt()
+        {
+            let (measured, speed) = self.speed.last().map_or((1, 1.0), |s| (s.busy.0, s.each.base()));
+            return smt.carried_on(speed, measured, busy);
+        }
         match (after.checked_sub(1).map(|i| point(&self.speed[i])), self.speed.get(after).map(point)) {
             (Some((x0, y0)), Some((x1, y1))) => y0 + (y1 - y0) * (busy as f64 - x0) / (x1 - x0),
             (Some((_, y)), None) | (None, Some((_, y))) => y,
             (None, None) => 1.0,
         }
+    }
+}
+
+impl Cpu {
+    /// What two threads of a core do to each other, where the model says so.
+    fn smt(&self) -> Option<Smt> {
+        let at_most_u32 = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let (cores, speed) = (self.cores.as_ref()?, self.smt_speed.as_ref()?);
+        Some(Smt { cores: at_most_u32(cores.value.0), sibling_ppm: at_most_u32(speed.value.as_ppm()) })
     }
 }
 

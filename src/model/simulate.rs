@@ -64,7 +64,7 @@ impl MachineModel {
 
     fn cpu_spec(&self) -> sim::CpuSpec {
         let cores = at_most_u32(self.cpu.threads.value.0);
-        let speed_ppm = match self.cpu.speed.is_empty() {
+        let speed_ppm = match self.cpu.speed.is_empty() && self.cpu.smt_speed.is_none() {
             true => Vec::new(),
             false => (1..=u64::from(cores)).map(|busy| (self.cpu.speed_at(busy) * 1e6).round() as u32).collect(),
         };
@@ -180,6 +180,29 @@ mod tests {
             assert!((found - published).abs() < 0.01, "{found} batches/s with {busy} busy threads, published {published}");
         }
         assert_eq!(model::load("p4d.24xlarge").unwrap().to_config(16, &machine.stores["object"]).gpu, sim::GpuSpec::default());
+    }
+
+    #[test]
+    fn threads_that_share_a_core_are_slower_where_nobody_has_measured_them() {
+        let of = |cpu: &str| {
+            let text = include_str!("../../models/p4d.24xlarge.toml");
+            let (head, tail) = (text.find("speed = [").unwrap(), text.find("[scheduler]").unwrap());
+            let machine = model::parse("smt.toml", &format!("{}{cpu}\n{}", &text[..head], &text[tail..]));
+            machine
+                .unwrap_or_else(|e| panic!("{e}"))
+                .to_config(16, &crate::model::load("p4d.24xlarge").unwrap().stores["object"])
+                .cpu
+        };
+        let speeds = |cpu: &str| [1, 24, 48, 72, 96].map(|busy: usize| of(cpu).speed_ppm[busy - 1]);
+        let smt = "cores = 48\nsmt_speed = \"65 %\"\n";
+        assert_eq!(of(smt), sim::Smt { cores: 48, sibling_ppm: 650_000 }.cpu());
+        // Measured, or derived, up to a thread on every core: the clock falls, and then both threads of a core share it.
+        let boost = format!("{smt}speed = [{{ busy = 1, each = \"100 %\" }}, {{ busy = 48, each = \"88 %\" }}]\n");
+        assert_eq!(speeds(&boost), [1_000_000, 941_277, 880_000, 674_667, 572_000]);
+        // What was measured to the end leaves nothing to say.
+        let whole = "speed = [{ busy = 1, each = \"100 %\" }, { busy = 96, each = \"57 %\" }]\n";
+        assert_eq!(of(&format!("{smt}{whole}")), of(whole));
+        assert!(of("").speed_ppm.is_empty());
     }
 
     #[test]

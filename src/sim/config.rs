@@ -100,6 +100,15 @@ pub struct CpuSpec {
     pub speed_ppm: Vec<u32>,
 }
 
+/// Cores of two hardware threads each, of which nobody has measured how fast they are by how many are busy: [`Smt::cpu`] says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Smt {
+    /// Cores; at least one. There are twice as many hardware threads.
+    pub cores: u32,
+    /// Speed of each hardware thread while its sibling is busy too, in millionths of one that has its core to itself.
+    pub sibling_ppm: u32,
+}
+
 /// What the scheduler's thread costs. It sleeps; completed leaves wake it; it then handles all that have completed, burst by burst,
 /// until none is left. It is a thread like the others and needs a core.
 ///

@@ -6,6 +6,7 @@
 //! | resource | who waits for what | held against |
 //! | --- | --- | --- |
 //! | `cpu` | threads share the cores | M/M/c, M/G/1, closed networks |
+//! | `smt` | two hardware threads share a core | a birth-death process, exact cases |
 //! | `gate` | so many at a time: pool, connections, engines | M/M/c, M/M/1/K |
 //! | `link`, `tree`, `pcie` | bytes share a link, or links in a row | M/G/1 processor sharing, a max-min solver |
 //! | `rate` | requests beyond a rate are refused | exact cases |
@@ -24,6 +25,7 @@ mod pcie;
 mod rate;
 mod scheduler;
 mod share;
+mod smt;
 mod tree;
 
 pub(super) use barrier::{Arrival, Barrier};

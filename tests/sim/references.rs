@@ -5,6 +5,8 @@
 
 #[path = "references/gpu.rs"]
 mod gpu;
+#[path = "references/smt.rs"]
+mod smt;
 
 use std::{
     cell::{Cell, RefCell},
