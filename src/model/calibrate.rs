@@ -400,7 +400,8 @@ fn fraction(value: f64) -> Fraction {
 }
 
 fn cost(fit: &fit::Fit, overhead_ns: f64, uncertainty: f64, source: &str) -> Cost {
-    let relative = |i: usize| fraction(if fit.terms[i] > 0.0 { fit.standard_errors[i] / fit.terms[i] } else { 0.0 });
+    // A term that its error drowns is uncertain as a whole, which is the most that a model can say.
+    let relative = |i: usize| fraction(if fit.terms[i] > 0.0 { (fit.standard_errors[i] / fit.terms[i]).min(1.0) } else { 0.0 });
     let term = |i: usize, what: &str| (what.to_owned(), relative(i));
     let (fixed, by_byte, by_pixel) = (term(0, "fitted, with the overhead of a leaf"), term(1, "fitted"), term(2, "fitted"));
     Cost {
@@ -410,5 +411,26 @@ fn cost(fit: &fit::Fit, overhead_ns: f64, uncertainty: f64, source: &str) -> Cos
         residual: Some(Residual { quantiles: fit.residual_quantiles.iter().map(|q| fraction(*q)).collect() }),
         source: Some(format!("{source}; condition {:.1}, residual {:.1} % rms", fit.condition, fit.relative_rms * 100.0)),
         uncertainty: Some(fraction(uncertainty.max(0.01))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_its_error_drowns_is_uncertain_as_a_whole() {
+        let fit = fit::Fit {
+            terms: [10.0, 0.02, 0.0],
+            standard_errors: [136.0, 0.002, 0.0],
+            condition: 40.0,
+            relative_rms: 0.1,
+            r2: 0.9,
+            residual_quantiles: vec![0.9, 1.0, 1.1],
+        };
+        let cost = cost(&fit, 0.0, 0.05, "made up");
+        let uncertainty = |ppm: Option<Fraction>| ppm.map(Fraction::as_ppm);
+        assert_eq!(uncertainty(cost.fixed.unwrap().uncertainty), Some(1_000_000));
+        assert_eq!(uncertainty(cost.per_byte.unwrap().uncertainty), Some(100_000));
     }
 }
