@@ -102,6 +102,7 @@ fn machine(samples: u64) -> Config {
             link_bytes_per_s: Some(LINK_BYTES_PER_S),
             connections: None,
             requests: None,
+            disk: None,
             cost: cost(20_000, 250, 0),
         },
         copy: CopySpec { by: CopyBy::Engines(2), cost: cost(10_000, 83, 0) },

@@ -39,6 +39,7 @@
 //! | pool | so many threads, first come first served; an idle one takes time to wake up | [`Config::pool_threads`] |
 //! | scheduler | a thread that sleeps, is woken lazily, and handles completions in bursts | [`SchedulerSpec`] |
 //! | store | request rate, connections, first byte, shared link, CPU time | [`StoreSpec`] |
+//! | disk | queue depth, blocks, requests that wait, a turning platter, files in the page cache | [`DiskSpec`] |
 //! | copies | engines of the device, or threads; links that devices share | [`CopySpec`], [`PcieSpec`] |
 //! | train steps | slowed down while threads of the host are busy | [`GpuSpec`] |
 //! | ranks | a barrier that all of them pass together | [`SimBarrier`] |
@@ -76,8 +77,8 @@ mod world;
 
 pub use chooser::{Chooser, Tape};
 pub use config::{
-    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, GpuSpec, LaneSpec, Limits, PcieSpec, Reader, RequestRate, SchedulerSpec,
-    Slowed, Smt, StoreSpec,
+    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, DiskSpec, GpuSpec, LaneSpec, Limits, PcieSpec, Reader, RequestRate,
+    SchedulerSpec, Slowed, Smt, StoreSpec,
 };
 pub use dataset::{Dataset, PixelCount, Size};
 pub use distribution::{Distribution, Quantiles};

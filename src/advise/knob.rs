@@ -67,6 +67,7 @@ pub const KNOBS: &[Knob] = &[
     Knob { name: "rate per connection", raise: |s, f| rate(&mut s.store().per_connection, f) },
     Knob { name: "store connections", raise: |s, f| counted(&mut s.store().connections, f) },
     Knob { name: "store requests", raise: |s, f| rate(&mut s.store().requests, f) },
+    Knob { name: "disk requests", raise: |s, f| rate(&mut s.store().iops, f) },
     Knob { name: "first-byte speed", raise: first_byte },
     Knob { name: "copy speed", raise: |s, f| Some(copies(&mut s.machine.device, f)) },
     Knob { name: "memory budget", raise: |s, f| Some(quantity(&mut s.scenario.loader.budget, f)) },

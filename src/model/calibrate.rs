@@ -302,16 +302,7 @@ fn model(options: &Options<'_>, cores: &Cores, corpus: &Corpus, found: &Found) -
     let decode = cost(&found.decode, found.overhead_ns, spread, &format!("{} on this computer", options.decoder.description()));
     let read = cost(&found.read, found.overhead_ns, 0.2, "cached files on this computer");
     let copy = cost(&found.copy, found.overhead_ns, 0.2, "slots gathered on this computer");
-    let page_cache = Store {
-        reader: Reader::Pool,
-        first_byte: None,
-        per_connection: None,
-        bandwidth: None,
-        connections: None,
-        requests: None,
-        burst: None,
-        cost: Some(read.clone()),
-    };
+    let page_cache = Store { cost: Some(read.clone()), ..Store::plain(Reader::Pool) };
     let mut stores = BTreeMap::from([("page-cache".to_owned(), page_cache)]);
     if let Some(disk) = &found.disk {
         stores.insert("disk".to_owned(), disk_store(disk));
@@ -371,7 +362,6 @@ fn disk_store(disk: &Disk) -> Store {
         ..Cost::FREE
     };
     Store {
-        reader: Reader::Own,
         first_byte: Some(Latency::Table {
             points: disk.first_byte_ns.iter().enumerate().map(point).collect(),
             source: Some("cold reads of a page on this computer".to_owned()),
@@ -380,9 +370,8 @@ fn disk_store(disk: &Disk) -> Store {
         per_connection: rate(disk.per_connection, "one large cold read".to_owned()),
         bandwidth: rate(disk.bandwidth, format!("{} large cold reads at once", disk.depth)),
         connections: Some(Measured::plain(Count(real::Config::BLOCKING_THREADS as u64))),
-        requests: None,
-        burst: None,
         cost: Some(read),
+        ..Store::plain(Reader::Own)
     }
 }
 

@@ -197,6 +197,36 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_says_what_sets_it_apart_and_what_is_odd_about_it_is_told() {
+        let with = |disk: &str| {
+            let text = include_str!("../../models/reference-2core.toml").replace("connections = 64", disk);
+            parse("odd.toml", &text).map_err(|e| e.to_string())
+        };
+        let disk = "connections = 1\nblock = \"4 KiB\"\niops = \"500000 requests/s\"\nrequest = \"128 KiB\"\nrotation = \"8 ms\"\ncached = \"30 %\"";
+        let machine = with(disk).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(parse("written.toml", &machine.to_toml()).unwrap_or_else(|e| panic!("{e}")), machine);
+        let sim = machine.to_config(2, &machine.stores["disk"]).store.disk.expect("a disk");
+        let expected = crate::sim::DiskSpec {
+            block_bytes: 4096,
+            requests_per_s: Some(500_000),
+            request_bytes: Some(131_072),
+            rotation_ns: 8_000_000,
+            cached_ppm: 300_000,
+        };
+        assert_eq!(sim, expected);
+        assert_eq!(machine.to_config(2, &machine.stores["object"]).store.disk, None);
+        for (disk, complaint) in [
+            ("request = \"128 KiB\"", "`stores.disk.request` says nothing without `stores.disk.iops`"),
+            ("cached = \"130 %\"", "`stores.disk.cached` is more than the whole"),
+            ("block = \"0 B\"", "`stores.disk.block` is zero"),
+            ("blocks = \"4 KiB\"", "did you mean `block`?"),
+        ] {
+            let error = with(disk).unwrap_err();
+            assert!(error.contains(complaint), "{error}");
+        }
+    }
+
+    #[test]
     fn everything_wrong_with_a_model_is_said_at_once() {
         let text = r#"
 title = "odd"

@@ -125,8 +125,23 @@ impl Store {
             link_bytes_per_s: self.bandwidth.as_ref().map(|r| r.value.as_bytes_per_s().max(1)),
             connections: self.connections.as_ref().map(|n| at_most_u32(n.value.0)),
             requests,
+            disk: self.disk_spec(),
             cost: self.cost.as_ref().map_or(sim::Cost::FREE, Cost::to_sim),
         }
+    }
+}
+
+impl Store {
+    /// What is said of a disk, if anything is.
+    fn disk_spec(&self) -> Option<sim::DiskSpec> {
+        let spec = sim::DiskSpec {
+            block_bytes: self.block.as_ref().map_or(1, |m| m.value.as_bytes().max(1)),
+            requests_per_s: self.iops.as_ref().map(|m| m.value.per_s().round().max(1.0) as u64),
+            request_bytes: self.request.as_ref().map(|m| m.value.as_bytes().max(1)),
+            rotation_ns: self.rotation.as_ref().map_or(0, |m| m.value.as_ns()),
+            cached_ppm: self.cached.as_ref().map_or(0, |m| at_most_u32(m.value.as_ppm())),
+        };
+        (spec != sim::DiskSpec::default()).then_some(spec)
     }
 }
 

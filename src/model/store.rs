@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Cost, Measured};
 use crate::{
     document::{Diagnostic, FromNode, Node, Positive, Section, Share, Value, keyword},
-    units::{ByteRate, Count, Duration, Fraction, RequestRate},
+    units::{ByteRate, Count, Duration, Fraction, RequestRate, Size},
 };
 
 keyword! {
@@ -32,7 +32,7 @@ pub struct Store {
     /// What all reads share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Measured<ByteRate>>,
-    /// The most reads at a time.
+    /// The most reads at a time: connections, or a disk's queue depth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<Measured<Count>>,
     /// Requests beyond this rate are throttled.
@@ -41,9 +41,45 @@ pub struct Store {
     /// Requests that an idle store takes at once before the rate counts; one second's worth when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<Measured<Count>>,
+    /// Of a disk: reads take whole blocks of this size from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<Measured<Size>>,
+    /// Of a disk: the most requests a second. Beyond, reads wait, unlike those beyond [`requests`](Store::requests).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<Measured<RequestRate>>,
+    /// Of a disk: the most that one request reads; a longer read counts as several in `iops`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Measured<Size>>,
+    /// Of a hard disk: a whole turn of the platter, of which a read waits for any part beside `first_byte`, which is then its seek.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<Measured<Duration>>,
+    /// Of a disk: the part of all reads that the page cache answers, at the cost of the processor alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<Measured<Fraction>>,
     /// CPU time of a read: system calls, copying, checksums, decryption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+}
+
+impl Store {
+    /// A store that is free, instantaneous and without bound.
+    pub const fn plain(reader: Reader) -> Store {
+        Store {
+            reader,
+            first_byte: None,
+            per_connection: None,
+            bandwidth: None,
+            connections: None,
+            requests: None,
+            burst: None,
+            block: None,
+            iops: None,
+            request: None,
+            rotation: None,
+            cached: None,
+            cost: None,
+        }
+    }
 }
 
 /// A latency: always the same, or a table of published quantiles with straight lines between.
@@ -131,6 +167,12 @@ impl FromNode for Store {
     fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
         Section::of(node, path, r#"a store, such as { reader = "own", first_byte = "100 µs" }"#, |section| {
             let reader = section.required("reader", "\"pool\"");
+            let request = section.field::<Measured<Positive<Size>>>("request");
+            if let Some(request) = request.as_ref().filter(|_| !section.has("iops")) {
+                let wrong = request.wrong(format!("says nothing without `{path}.iops`"));
+                section.errors.push(wrong.hint("write `iops = \"500000 requests/s\"`, the most requests a second"));
+            }
+            let cached: Option<Measured<Share>> = section.plain("cached");
             let store = |reader| Store {
                 reader,
                 first_byte: section.plain("first_byte"),
@@ -139,6 +181,11 @@ impl FromNode for Store {
                 connections: above_zero(section.plain("connections")),
                 requests: above_zero(section.plain("requests")),
                 burst: above_zero(section.plain("burst")),
+                block: above_zero(section.plain("block")),
+                iops: above_zero(section.plain("iops")),
+                request: above_zero(request.map(|r| r.value)),
+                rotation: section.plain("rotation"),
+                cached: cached.map(|m| Measured { value: m.value.0, source: m.source, uncertainty: m.uncertainty }),
                 cost: section.plain("cost"),
             };
             let read = store(reader.unwrap_or(Reader::Own));

@@ -79,6 +79,7 @@ impl Scenario {
         config.cpu.speed_ppm.clear();
         config.store.link_bytes_per_s = None;
         config.store.connection_bytes_per_s = None;
+        config.store.disk = None;
         config.replay = Some(leaf_times);
         self.simulate_on(config, machine, samples, recorder)
     }
@@ -124,8 +125,12 @@ impl Scenario {
         let settings = &resolved.settings;
         let ranks = u32::from(self.ranks.count);
         let all = |bytes: u64| bytes.saturating_mul(u64::from(ranks));
+        // Reads that the page cache answers are bounded by nothing that the disk can do.
+        let all_from_store = config.store.disk.is_none_or(|disk| disk.cached_ppm == 0);
+        let waiting = config.store.disk.and_then(|disk| disk.requests_per_s);
+        let requests = config.store.requests.map(|r| r.per_s).into_iter().chain(waiting).min();
         let mut limits = Vec::new();
-        limits.extend(config.store.connections.map(|n| (StageId::FETCH, n)));
+        limits.extend(config.store.connections.filter(|_| all_from_store).map(|n| (StageId::FETCH, n)));
         limits.extend(settings.fetch_limit.map(|n| (StageId::FETCH, count(n).saturating_mul(ranks))));
         limits.extend(settings.decode_limit.map(|n| (StageId::DECODE, count(n).saturating_mul(ranks))));
         Facts {
@@ -140,8 +145,8 @@ impl Scenario {
             copies: copies_of(&config.copy.by, count(settings.copies), ranks),
             limits,
             reads_on_pool: config.store.reader == sim::Reader::Pool,
-            store_bytes_per_s: config.store.link_bytes_per_s.map(|n| n as f64),
-            store_requests_per_s: config.store.requests.map(|r| r.per_s as f64),
+            store_bytes_per_s: config.store.link_bytes_per_s.filter(|_| all_from_store).map(|n| n as f64),
+            store_requests_per_s: requests.filter(|_| all_from_store).map(|n| n as f64),
             ledger_bytes: Some(all(resolved.ledger_bytes)),
             budget_bytes: Some(all(settings.budget_bytes)),
             fixed_bytes: all(resolved.fixed_bytes),
@@ -349,6 +354,23 @@ mod tests {
         let replayed = scenario.replay(&machine, &samples, Arc::new(times), Recorder::new()).unwrap();
         let (told, again) = (simulated.metrics.samples_per_s, replayed.metrics.samples_per_s);
         assert!((again / told - 1.0).abs() < 0.005, "{told} simulated, {again} replayed");
+    }
+
+    #[test]
+    fn a_hard_disk_reads_as_its_arm_and_platter_allow() {
+        let text = SCENARIO.replace("[loader]", "[store]\nkind = \"hdd\"\n[loader]").replace("count = 200", "count = 1000");
+        let scenario = parse("hdd.toml", &text, &Overrides::default()).unwrap();
+        let (mut machine, samples) = (model::load("laptop").unwrap(), scenario.samples().unwrap().unwrap());
+        let per_s = |machine: &MachineModel| scenario.simulate(machine, &samples, Recorder::new()).unwrap().metrics.samples_per_s;
+        // A seek, half a turn, and 114660 bytes and half a block at 180 MB/s.
+        let expected = 1e3 / (8.5 + 8.33 / 2.0 + 0.648);
+        let found = per_s(&machine);
+        assert!((found / expected - 1.0).abs() < 0.03, "{found} samples/s, expected {expected}");
+        // Where the page cache has three of four, four times as many come.
+        machine.stores.get_mut("hdd").unwrap().cached =
+            Some(crate::model::Measured::plain(crate::units::Fraction::new(75.0, "%")));
+        let cached = per_s(&machine);
+        assert!((cached / expected / 4.0 - 1.0).abs() < 0.1, "{cached} samples/s, expected four times {expected}");
     }
 
     #[test]

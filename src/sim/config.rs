@@ -262,6 +262,8 @@ pub struct StoreSpec {
     pub connections: Option<u32>,
     /// The most requests a second; beyond, a read fails with [`FailureKind::Throttled`](crate::failure::FailureKind::Throttled).
     pub requests: Option<RequestRate>,
+    /// What is more to say where it is a local disk.
+    pub disk: Option<DiskSpec>,
     /// CPU time of a read, from its bytes: system calls, copying, checksums, decryption. `ps_per_pixel` has no meaning here.
     pub cost: Cost,
 }
@@ -276,8 +278,32 @@ impl Default for StoreSpec {
             link_bytes_per_s: None,
             connections: None,
             requests: None,
+            disk: None,
             cost: Cost::FREE,
         }
+    }
+}
+
+/// What is to be said of a local disk beside what every store has: its queue depth is [`StoreSpec::connections`], its latency or its seeks
+/// are [`StoreSpec::first_byte_ns`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskSpec {
+    /// Reads take a multiple of this from the disk; at least one (B).
+    pub block_bytes: u64,
+    /// The most requests a second. Beyond, a read waits, while it keeps its place in the queue; `None` is without bound.
+    pub requests_per_s: Option<u64>,
+    /// The most that one request reads: a longer read counts as several; `None` is without bound (B).
+    pub request_bytes: Option<u64>,
+    /// A whole turn of the platter, of which a read waits for any part beside its first byte; 0 where nothing turns (ns).
+    pub rotation_ns: u64,
+    /// The part of all reads that the page cache answers instead of the disk, in millionths. Which ones is drawn for each read.
+    pub cached_ppm: u32,
+}
+
+impl Default for DiskSpec {
+    /// One that adds nothing to what the store says.
+    fn default() -> DiskSpec {
+        DiskSpec { block_bytes: 1, requests_per_s: None, request_bytes: None, rotation_ns: 0, cached_ppm: 0 }
     }
 }
 

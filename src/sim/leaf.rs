@@ -54,6 +54,8 @@ impl Holds {
     pub(super) const ENGINE: u8 = 4;
     /// No place, but a copy's direction: to the host.
     pub(super) const TO_HOST: u8 = 8;
+    /// No place either: a read that the page cache answers.
+    pub(super) const CACHED: u8 = 16;
 
     #[inline]
     pub(super) fn has(self, place: u8) -> bool {

@@ -293,7 +293,18 @@ impl<P: SimPayload> SimMachine<P> {
         let body: Option<Rc<dyn Body>> = Some(cell.clone());
         Leaf::new(
             self,
-            Request { op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::Out, fault, body, waiter: Waiter::Nobody },
+            Request {
+                op,
+                kind,
+                bytes,
+                wait_ns: 0,
+                busy_ns,
+                way: Direction::Out,
+                cached: false,
+                fault,
+                body,
+                waiter: Waiter::Nobody,
+            },
         )
         .await;
         cell.result().expect("the job of a leaf that ended has run")
@@ -372,6 +383,8 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let sample = op.item.sample;
         let size = self.inner.prices.size(sample);
         let (wait_ns, busy_ns) = self.inner.prices.read_ns(&op, size.bytes);
+        let (turn_ns, cached) = self.inner.prices.disk(&op);
+        let wait_ns = wait_ns.saturating_add(turn_ns);
         if sample >= self.inner.count {
             let words = format!("the dataset has {} samples, there is no sample {sample}", self.inner.count);
             return Err(self.refuse(&op, 0, Failure::new(FailureKind::NotFound, words)));
@@ -380,7 +393,8 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let (fault, busy_ns) = self.fate(&op, LeafKind::Read, bytes, busy_ns)?;
         P::read(&self.inner.content, sample, size, |body| async move {
             let kind = LeafKind::Read;
-            let request = Request { op, kind, bytes, wait_ns, busy_ns, way: Direction::In, fault, body, waiter: Waiter::Nobody };
+            let request =
+                Request { op, kind, bytes, wait_ns, busy_ns, way: Direction::In, cached, fault, body, waiter: Waiter::Nobody };
             let ended = Leaf::new(self, request).await;
             match ended.failed {
                 None => Ok(ended.bytes),
@@ -404,7 +418,18 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
         Leaf::new(
             self,
-            Request { op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::In, fault, body, waiter: Waiter::Nobody },
+            Request {
+                op,
+                kind,
+                bytes,
+                wait_ns: 0,
+                busy_ns,
+                way: Direction::In,
+                cached: false,
+                fault,
+                body,
+                waiter: Waiter::Nobody,
+            },
         )
         .await;
         cell.result().expect("the job of a leaf that ended has run")
@@ -433,7 +458,18 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
         Leaf::new(
             self,
-            Request { op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::In, fault, body, waiter: Waiter::Nobody },
+            Request {
+                op,
+                kind,
+                bytes,
+                wait_ns: 0,
+                busy_ns,
+                way: Direction::In,
+                cached: false,
+                fault,
+                body,
+                waiter: Waiter::Nobody,
+            },
         )
         .await;
         cell.result().expect("the job of a leaf that ended has run")

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use super::{Config, Cost, Costs, Dataset, Distribution, PixelCount, Reader, Size, config::scaled};
+use super::{Config, Cost, Costs, Dataset, DiskSpec, Distribution, PixelCount, Reader, Size, config::scaled};
 use crate::{
     draw::{Purpose, draw},
     fault::{Fault, Faults, Leaf as LeafKind},
@@ -18,6 +18,7 @@ pub(super) struct Prices {
     seed: u64,
     costs: Costs,
     first_byte_ns: Distribution,
+    disk: Option<DiskSpec>,
     read: Cost,
     copy: Cost,
     dataset: Dataset,
@@ -34,6 +35,7 @@ impl Prices {
             seed: config.seed,
             costs: config.costs.clone(),
             first_byte_ns: config.store.first_byte_ns.clone(),
+            disk: config.store.disk,
             read: config.store.cost.clone(),
             copy: config.copy.cost.clone(),
             dataset: config.dataset.clone(),
@@ -82,6 +84,19 @@ impl Prices {
         (self.first_byte_ns.at(first), self.read.ns(bytes, 0, residual))
     }
 
+    /// How long a read waits for the platter to turn (ns), and whether the page cache answers it instead.
+    pub(super) fn disk(&self, op: &Op) -> (u64, bool) {
+        match &self.disk {
+            Some(disk) if self.replayed(op).is_none() => {
+                let block = draw(self.seed, Purpose::FIRST_BYTE, op.item.sample, occurrence(op));
+                let part = |word: u64, of: u64| ((u128::from(word) * u128::from(of)) >> 64) as u64;
+                let cached = part(block.word(3), 1_000_000) < u64::from(disk.cached_ppm);
+                (part(block.word(2), disk.rotation_ns), cached)
+            }
+            _ => (0, false),
+        }
+    }
+
     /// CPU time of a job (ns); `None` for a kind of work whose cost nobody knows.
     #[inline]
     pub(super) fn cpu_ns(&self, op: &Op, work: &Work) -> Option<u64> {
@@ -110,10 +125,15 @@ impl Prices {
         if !random {
             return [0; 2];
         }
-        let occurrence = u64::from(op.stage.0) << 48 | u64::from(op.item.epoch) << 16 | u64::from(op.attempt);
-        let block = draw(self.seed, purpose, op.item.sample, occurrence);
+        let block = draw(self.seed, purpose, op.item.sample, occurrence(op));
         [block.word(0), block.word(1)]
     }
+}
+
+/// Which draw of a sample's a leaf takes.
+#[inline]
+fn occurrence(op: &Op) -> u64 {
+    u64::from(op.stage.0) << 48 | u64::from(op.item.epoch) << 16 | u64::from(op.attempt)
 }
 
 impl Dataset {

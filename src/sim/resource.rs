@@ -10,6 +10,7 @@
 //! | `gate` | so many at a time: pool, connections, engines | M/M/c, M/M/1/K |
 //! | `link`, `tree`, `pcie` | bytes share a link, or links in a row | M/G/1 processor sharing, a max-min solver |
 //! | `rate` | requests beyond a rate are refused | exact cases |
+//! | `disk` | requests beyond a rate wait, bytes come in blocks, a platter turns | M/G/1, M/D/1, M/M/c, a closed network, exact cases |
 //! | `gpu` | train steps progress by how busy the host is | the time that M/M/1 is idle, exact cases |
 //! | `barrier` | ranks wait for the last | exact cases |
 //! | `memory` | bytes charged and given back | exact cases |
@@ -17,6 +18,7 @@
 
 mod barrier;
 mod cpu;
+mod disk;
 mod gate;
 mod gpu;
 mod link;
@@ -30,6 +32,7 @@ mod tree;
 
 pub(super) use barrier::{Arrival, Barrier};
 pub(super) use cpu::Cpu;
+pub(super) use disk::Disk;
 pub(super) use gate::Gate;
 pub(super) use gpu::Gpu;
 pub(super) use link::Link;

@@ -28,7 +28,7 @@ use super::{
     config::scaled,
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, Leaf, LeafId, Leaves, Phase},
-    resource::{Account, Bucket, Cpu, Direction, Gate, Gpu, Link, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
+    resource::{Account, Bucket, Cpu, Direction, Disk, Gate, Gpu, Link, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
     timers::{Alarm, AlarmId, Timers},
 };
 use crate::{
@@ -68,6 +68,8 @@ pub(super) struct Request {
     pub(super) busy_ns: u64,
     /// Which way a copy goes.
     pub(super) way: Direction,
+    /// Whether the page cache answers a read.
+    pub(super) cached: bool,
     pub(super) fault: Option<Fault>,
     pub(super) body: Option<Rc<dyn Body>>,
     pub(super) waiter: Waiter,
@@ -99,6 +101,7 @@ pub(super) struct World {
     /// A body has run since somebody last looked.
     pub(super) bodies_ran: bool,
     bucket: Option<Bucket>,
+    disk: Option<Disk>,
     reader: Reader,
     connection_bytes_per_s: Option<u64>,
     copy_by: CopyBy,
@@ -141,6 +144,7 @@ impl World {
             fired: 0,
             bodies_ran: false,
             bucket: store.requests.map(Bucket::new),
+            disk: store.disk.as_ref().map(Disk::new),
             reader: store.reader,
             connection_bytes_per_s: store.connection_bytes_per_s,
             copy_by: config.copy.by,
@@ -224,7 +228,7 @@ impl World {
 
     /// A leaf sets out.
     pub(super) fn submit(&mut self, request: &mut Request, tasks: &mut Tasks) -> LeafId {
-        let Request { op, kind, bytes, wait_ns, busy_ns, way, fault, .. } = *request;
+        let Request { op, kind, bytes, wait_ns, busy_ns, way, cached, fault, .. } = *request;
         let (body, waiter) = (request.body.take(), std::mem::take(&mut request.waiter));
         let phase = match kind {
             LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
@@ -235,7 +239,7 @@ impl World {
             generation: 0,
             phase,
             kind,
-            holds: Holds(if way == Direction::Out { Holds::TO_HOST } else { 0 }),
+            holds: Holds(if way == Direction::Out { Holds::TO_HOST } else { 0 } | if cached { Holds::CACHED } else { 0 }),
             given_up: false,
             op,
             since: self.now,
@@ -289,6 +293,7 @@ impl World {
     fn connect(&mut self, slot: u32, tasks: &mut Tasks) {
         match &mut self.connections {
             None => self.ask(slot, tasks),
+            Some(_) if self.leaves.at(slot).holds.has(Holds::CACHED) => self.ask(slot, tasks),
             Some(connections) => {
                 self.leaves.at(slot).phase = Phase::ForConnection;
                 if connections.enter(slot) {
@@ -307,7 +312,8 @@ impl World {
     fn ask(&mut self, slot: u32, tasks: &mut Tasks) {
         self.start(slot);
         let now = self.now;
-        let refused = self.bucket.as_mut().is_some_and(|bucket| !bucket.admit(now));
+        let cached = self.leaves.at(slot).holds.has(Holds::CACHED);
+        let refused = !cached && self.bucket.as_mut().is_some_and(|bucket| !bucket.admit(now));
         let leaf = self.leaves.at(slot);
         if refused {
             leaf.fault = Some(Fault::Fail(FailureKind::Throttled));
@@ -326,11 +332,19 @@ impl World {
                 if let Some(Fault::Truncate { keep_ppm }) = fault {
                     leaf.bytes = fault::kept(leaf.bytes, keep_ppm);
                 }
-                if self.link.is_none() {
-                    wait_ns = wait_ns.saturating_add(transfer_ns(self.connection_bytes_per_s, leaf.bytes));
+                let bytes = self.disk.as_ref().map_or(leaf.bytes, |disk| disk.handed_out(leaf.bytes));
+                if cached {
+                    wait_ns = 0;
+                } else if self.link.is_none() {
+                    wait_ns = wait_ns.saturating_add(transfer_ns(self.connection_bytes_per_s, bytes));
                 }
                 if let Some(Fault::Slow { times }) = fault {
                     wait_ns = wait_ns.saturating_mul(u64::from(times));
+                }
+                if let Some(disk) = &mut self.disk
+                    && !cached
+                {
+                    wait_ns = wait_ns.saturating_add(disk.queued_ns(now, bytes));
                 }
             }
         }
@@ -349,13 +363,14 @@ impl World {
             return self.end(slot, tasks);
         }
         match &mut self.link {
-            Some(link) if leaf.bytes > 0 => {
+            Some(link) if leaf.bytes > 0 && !leaf.holds.has(Holds::CACHED) => {
                 let times = match leaf.fault {
                     Some(Fault::Slow { times }) => u64::from(times),
                     _ => 1,
                 };
                 leaf.phase = Phase::OnLink;
-                link.start(self.now, slot, leaf.bytes.saturating_mul(times).min(Link::BYTES_MAX));
+                let bytes = self.disk.as_ref().map_or(leaf.bytes, |disk| disk.handed_out(leaf.bytes));
+                link.start(self.now, slot, bytes.saturating_mul(times).min(Link::BYTES_MAX));
             }
             _ => self.process(slot, tasks),
         }
