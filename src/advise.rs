@@ -58,7 +58,7 @@ fn cut(scenario: &mut Scenario, samples: &Samples, most: u64) -> bool {
 }
 
 /// The figures of one simulation, or why there are none.
-fn figures(scenario: &Scenario, machine: &MachineModel, samples: &Samples) -> Result<Metrics, SimulateError> {
+pub(crate) fn figures(scenario: &Scenario, machine: &MachineModel, samples: &Samples) -> Result<Metrics, SimulateError> {
     let simulated = scenario.simulate(machine, samples, Recorder::new())?;
     match simulated.error {
         None => Ok(simulated.metrics),

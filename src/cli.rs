@@ -3,7 +3,7 @@
 //! | exit code | means |
 //! | --- | --- |
 //! | 0 | every expectation holds |
-//! | 1 | one does not, or the loader failed |
+//! | 1 | one does not, the loader failed, or no settings meet a goal |
 //! | 2 | the input is wrong |
 
 use std::{io, process::ExitCode};
@@ -20,6 +20,7 @@ mod run;
 mod sim;
 mod synth;
 mod this_computer;
+mod tune;
 
 pub(crate) use args::{Args, Verb, parse};
 pub(crate) use ending::Ending;
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Compare(compare) => compare::run(compare),
         Verb::Calibrate(calibrate) => calibrate::run(calibrate),
         Verb::Explain(explain) => explain::run(explain),
+        Verb::Tune(tune) => tune::run(tune),
         Verb::Synth(synth) => synth::run(synth),
     };
     match ending {

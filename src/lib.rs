@@ -25,6 +25,7 @@
 //! 3. [`sim`]: the simulated machine: executor, chooser, resources. [`machine::real`]: the real one: scheduler thread, pools, handoff.
 //! 4. [`trace`]: what happened, as streaming folds; [`report`]: what is told about it.
 //! 5. [`scenario`] and [`model`]: what is run, on what; [`model::calibrate`] measures this computer, [`measure`] runs for real.
+//! 6. [`advise`] and [`tune`]: what limits a loader, and the least that it needs.
 //!
 //! # Loading images
 //!
@@ -78,4 +79,5 @@ pub mod source;
 pub mod sync;
 pub mod synth;
 pub mod trace;
+pub mod tune;
 pub mod units;

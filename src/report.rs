@@ -34,6 +34,7 @@ pub use html::{Html, WhatIf};
 pub use metrics::{EpochMetrics, Metrics, QueueMetrics, StageMetrics};
 pub use perfetto::Perfetto;
 pub use terminal::Style;
+pub(crate) use terminal::table::{Align, Table};
 
 /// All that is told about a scenario: one run, or a simulated and a measured one side by side.
 #[derive(Clone, Debug, Serialize)]

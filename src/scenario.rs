@@ -39,6 +39,7 @@ use crate::{
 };
 
 mod deliveries;
+mod edit;
 mod expect;
 mod load;
 mod measured;
@@ -49,6 +50,7 @@ mod typed;
 mod words;
 
 pub use deliveries::{Deliveries, Findings};
+pub use edit::{TUNED, edited};
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use load::{NAMES, Overrides, load, parse};
 pub use measured::{Measured, MeasuringError};

@@ -8,6 +8,9 @@ use std::{
 use serde_json::Value;
 use towtank::synth;
 
+#[path = "command_line/tune.rs"]
+mod tune;
+
 fn towtank(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_towtank")).args(args).output().expect("the program runs")
 }

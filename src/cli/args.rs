@@ -19,6 +19,7 @@ Examples:
   towtank sim imagenet-local --json                  an epoch of ImageNet on 96 cores, in seconds
   towtank sim my.toml --set loader.threads=8         the same with another number of threads
   towtank run quickstart --data ~/photos             the loader on your own images
+  towtank tune imagenet-local --for \"AU >= 95 %\"     how many workers and how much memory that takes
 
 A scenario is a TOML file, or the name of one that is part of the program:
   quickstart, imagenet-local, imagenet-s3, imagenet-p4d, slow-consumer, slow-store, tiny-memory,
@@ -43,6 +44,9 @@ pub(crate) enum Verb {
     /// Say what limits a scenario's loader, and what more of each resource would bring
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Find the cheapest settings that meet a goal: how many workers, lanes, how much memory it takes
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(TuneArgs),
     /// Make a folder of photo-like JPEGs
     #[command(after_help = SYNTH_EXAMPLES)]
     Synth(SynthArgs),
@@ -80,6 +84,21 @@ Examples:
   towtank explain imagenet-s3 --set loader.threads=16 --seeds 8 --json
 
 It simulates the scenario again with each resource raised by 10 %, and doubled, under the same seeds.";
+
+const TUNE_EXAMPLES: &str = "\
+Examples:
+  towtank tune imagenet-local --for \"AU >= 95 %\" --cheapest memory,cores --out tuned.toml
+  towtank tune slow-store --for \"throughput >= 300 samples/s\" --for \"time to first batch <= 2 s\"
+  towtank tune imagenet-p4d --for \"AU >= 95 %\" --cheapest cores --space threads=32..96,lanes=16..64
+
+Figures: throughput, accelerator utilization (AU), time to first batch, cpu, peak bytes in flight, skipped.
+
+The winner is the cheapest point of the space in the order of `--cheapest`: memory is the budget that has to be
+provided, of all ranks, cores are the pool's threads, lanes those of all ranks. Equal ones are told apart by the costs
+that were not named, then by fewer threads, lanes, slots and prefetched batches.
+
+It searches the epoch's first samples and verifies the winner on the whole scenario under every seed.
+Exit code 1: no settings meet the goal.";
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
@@ -183,6 +202,45 @@ pub(crate) struct ExplainArgs {
     /// Seeds under which every change is compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
+}
+
+/// `towtank tune`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
+
+    /// What must be met, such as `AU >= 95 %`; may be given again; the scenario's own expectations when left out
+    #[arg(long = "for", value_name = "FIGURE OP VALUE")]
+    pub(crate) goals: Vec<String>,
+
+    /// What is to be cheap, the most important first: memory, cores, lanes
+    #[arg(long, value_name = "COSTS", default_value = "memory,cores")]
+    pub(crate) cheapest: String,
+
+    /// Values to search, such as `threads=1..16,lanes=8|32,budget=64 MiB..2 GiB`; also ring, prefetch, ranks; may be given again
+    #[arg(long, value_name = "SETTING=VALUES,…")]
+    pub(crate) space: Vec<String>,
+
+    /// Samples after which a simulation of the search is cut; 20 000, or 32 batches a rank, when left out
+    #[arg(long, value_name = "N")]
+    pub(crate) samples: Option<Count>,
+
+    /// Seeds under which the winner must keep what it promises
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: u64,
+
+    /// Simulations after which the search ends; what it leaves open it tells
+    #[arg(long, value_name = "N", default_value = "2000")]
+    pub(crate) simulations: Count,
+
+    /// Write the winner as a scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Write costs, figures and the front as one self-contained page for a browser
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// `towtank synth`

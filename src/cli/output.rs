@@ -50,7 +50,7 @@ pub(crate) fn say(line: &str) {
 }
 
 const TRACE: Kind = Kind { flag: "--trace", what: "trace", start: Perfetto::START };
-const PAGE: Kind = Kind { flag: "--html", what: "page", start: Html::START };
+pub(super) const PAGE: Kind = Kind { flag: "--html", what: "page", start: Html::START };
 
 /// Where a run is written to beside standard output.
 pub(crate) struct Files {

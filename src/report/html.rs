@@ -130,15 +130,7 @@ impl<'a> Html<'a> {
         section("Figures", "", tables::figures(&sides));
         section("Stages", "", tables::stages(&sides));
         section("Queues", "", tables::queues(&sides));
-        format!(
-            "{}<head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"><title>{title} · Towtank</title>\n<style>\n{}</style></head>\n<body>\n\
-             {body}</main>\n<footer>Towtank {}</footer>\n<script>\n{}</script>\n</body></html>\n",
-            Self::START,
-            include_str!("html/page.css"),
-            env!("CARGO_PKG_VERSION"),
-            include_str!("html/page.js"),
-        )
+        page(&title, &body)
     }
 
     fn whats(&self, sides: &[Side<'_>]) -> String {
@@ -146,8 +138,21 @@ impl<'a> Html<'a> {
     }
 }
 
+/// A whole page: `title` is escaped, `body` begins with the header and leaves its `<main>` open.
+pub(crate) fn page(title: &str, body: &str) -> String {
+    format!(
+        "{}<head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><title>{title} · Towtank</title>\n<style>\n{}</style></head>\n<body>\n\
+         {body}</main>\n<footer>Towtank {}</footer>\n<script>\n{}</script>\n</body></html>\n",
+        Html::START,
+        include_str!("html/page.css"),
+        env!("CARGO_PKG_VERSION"),
+        include_str!("html/page.js"),
+    )
+}
+
 /// `text` as it may stand in HTML, between tags or in a quoted attribute.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

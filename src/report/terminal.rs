@@ -8,7 +8,7 @@ use super::{
     humane::{bytes, count, number, percent, rate, seconds},
 };
 
-mod table;
+pub(crate) mod table;
 
 /// How a report is dressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,11 +62,17 @@ impl Overrides {
 ///
 /// When there is no such scenario, or something is wrong with it: everything that is, each with its place.
 pub fn load(path_or_name: &str, overrides: &Overrides) -> Result<Scenario, Trouble> {
+    let (name, text) = text(path_or_name)?;
+    parse(&name, &text, overrides)
+}
+
+/// The text of the scenario of this name, or in this file, and what errors call it.
+pub(super) fn text(path_or_name: &str) -> Result<(String, String), Trouble> {
     match embedded(path_or_name) {
-        Some(text) => parse(&format!("scenarios/{path_or_name}.toml"), text, overrides),
+        Some(text) => Ok((format!("scenarios/{path_or_name}.toml"), text.to_owned())),
         None if looks_like_a_path(path_or_name) => {
             let text = read_file(Path::new(path_or_name), "the scenario").map_err(|d| with_a_name(d, path_or_name))?;
-            parse(path_or_name, &text, overrides)
+            Ok((path_or_name.to_owned(), text))
         }
         None => {
             let hint = match nearest(path_or_name, NAMES.iter().copied()) {

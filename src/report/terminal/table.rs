@@ -2,29 +2,29 @@
 
 /// Which way the cells behind the first column lean.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
 
 /// Rows of cells, as wide as their widest.
-pub(super) struct Table {
+pub(crate) struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table under `header`, which may be empty.
-    pub(super) fn new(header: Vec<String>) -> Table {
+    pub(crate) fn new(header: Vec<String>) -> Table {
         Table { header, rows: Vec::new() }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// The lines, without spaces at their ends; nothing without rows. `dress` is given the finished header line.
-    pub(super) fn render(&self, align: Align, dress: impl Fn(&str) -> String) -> String {
+    pub(crate) fn render(&self, align: Align, dress: impl Fn(&str) -> String) -> String {
         if self.rows.is_empty() {
             return String::new();
         }
