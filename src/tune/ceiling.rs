@@ -20,7 +20,7 @@
 use crate::{
     machine::Item,
     model::{MachineModel, Measured, Reader},
-    scenario::{Samples, Scenario, SimulateError},
+    scenario::{OnErrors, Samples, Scenario, SimulateError},
     trace::{Event, Kind, Recorder, StageId},
     units::{Count, Duration},
 };
@@ -87,7 +87,11 @@ impl Ceiling {
     /// When the scenario cannot be simulated.
     pub(super) fn of(scenario: &Scenario, machine: &MachineModel, samples: &Samples) -> Result<Option<Ceiling>, SimulateError> {
         let loader = &scenario.loader;
-        let same_work = scenario.faults.is_empty()
+        let store = scenario.store_on(machine)?;
+        // A store that refuses reads makes a loader that may skip samples skip some.
+        let skips = store.requests.is_some() && loader.errors == OnErrors::Skip;
+        let same_work = !skips
+            && scenario.faults.is_empty()
             && loader.fetch_deadline.is_none()
             && loader.decode_deadline.is_none()
             && scenario.consumer.leave_after.is_none();
@@ -100,12 +104,11 @@ impl Ceiling {
         roomy.loader.budget = super::enough();
         (roomy.loader.ring, roomy.loader.fetch_limit, roomy.loader.decode_limit) = (None, None, None);
         roomy.store = crate::scenario::Store::plain(&roomy.store.kind);
-        let store = scenario.store_on(machine)?;
         let ideal = ideal(machine, &scenario.store.kind, &store);
         let waiting = leaves(&roomy, &ideal, samples)?;
         let mut instant = ideal.clone();
         let there = instant.stores.get_mut(&scenario.store.kind).expect("`ideal` has put it there");
-        (there.first_byte, there.per_connection) = (None, None);
+        (there.first_byte, there.per_connection, there.rotation) = (None, None, None);
         let computing = leaves(&roomy, &instant, samples)?;
         let (Some(waiting), Some(computing)) = (waiting, computing) else { return Ok(None) };
         let ranks = u64::from(scenario.ranks.count);
@@ -114,6 +117,8 @@ impl Ceiling {
             return Ok(None);
         }
         let sums = |a: &[f64], b: &[f64]| Work::new(a.iter().zip(b).map(|(a, b)| a + b).collect());
+        // Reads that the page cache answers take nothing of the disk.
+        let spared = store.cached.is_some();
         let reads_on_pool = store.reader == Reader::Pool;
         Ok(Some(Ceiling {
             ranks,
@@ -133,10 +138,10 @@ impl Ceiling {
             fetch: Work::new(waiting.fetch),
             decode: Work::new(waiting.decode),
             bytes: Work::new(waiting.bytes),
-            connections: store.connections.as_ref().map(|n| n.value.0 as f64),
+            connections: store.connections.as_ref().filter(|_| !spared).map(|n| n.value.0 as f64),
             fetch_limit: loader.fetch_limit.map(|n| (n * ranks) as f64),
             decode_limit: loader.decode_limit.map(|n| (n * ranks) as f64),
-            bytes_per_s: store.bandwidth.as_ref().map(|rate| rate.value.as_bytes_per_s().max(1) as f64),
+            bytes_per_s: store.bandwidth.as_ref().filter(|_| !spared).map(|rate| rate.value.as_bytes_per_s().max(1) as f64),
         }))
     }
 
@@ -218,8 +223,8 @@ fn ideal(machine: &MachineModel, kind: &str, store: &crate::model::Store) -> Mac
     ideal.device.slowed.clear();
     ideal.cpu.wake_up = Measured::plain(Duration::new(0.0, "ns"));
     ideal.memory = None;
-    let (connections, requests, bandwidth) = (None, None, None);
-    ideal.stores.insert(kind.to_owned(), crate::model::Store { connections, requests, bandwidth, ..store.clone() });
+    let (connections, requests, bandwidth, iops) = (None, None, None, None);
+    ideal.stores.insert(kind.to_owned(), crate::model::Store { connections, requests, bandwidth, iops, ..store.clone() });
     ideal
 }
 

@@ -3,7 +3,7 @@ use crate::{
     advise,
     model::Slowed,
     scenario::{self, Overrides},
-    units::Fraction,
+    units::{ByteRate, Fraction, RequestRate},
 };
 
 const TEXT: &str = "title = \"limits\"\nmachine = \"reference-2core\"\n[dataset]\nkind = \"drawn\"\ncount = 512\n\
@@ -16,6 +16,14 @@ fn held(sets: &[&str], whole: bool) -> usize {
     if sets.contains(&"title=slowed") {
         let slowed = |busy, percent| Slowed { busy: Count(busy), by: Fraction::new(percent, "%") };
         machine.device.slowed = vec![slowed(1, 0.0), slowed(2, 60.0)];
+    }
+    if sets.contains(&"title=cached") {
+        let disk = machine.stores.get_mut("disk").unwrap();
+        (disk.cached, disk.iops) =
+            (Some(Measured::plain(Fraction::new(60.0, "%"))), Some(Measured::plain(RequestRate::new(900.0, "requests/s"))));
+        disk.rotation = Some(Measured::plain(Duration::new(8.0, "ms")));
+        (disk.bandwidth, disk.connections) =
+            (Some(Measured::plain(ByteRate::new(60.0, "MB/s"))), Some(Measured::plain(Count(4))));
     }
     let ceiling = Ceiling::of(&scenario, &machine, &samples).unwrap().expect("nothing forbids it");
     let mut tight = 0;
@@ -53,6 +61,7 @@ fn no_simulation_is_better_than_its_ceiling() {
         tight += held(&["machine=p4d.24xlarge", "store.kind=disk", "consumer.step=1 ms", "loader.decode_limit=3"], whole);
         tight +=
             held(&["machine=p4d.24xlarge", "store.kind=disk", "ranks.count=4", "loader.tail=drop", "consumer.step=2 ms"], whole);
+        tight += held(&["title=cached", "store.kind=disk"], whole);
         tight += held(&["title=slowed", "consumer.step=5 ms"], whole);
         assert!(tight >= 20, "ceilings that say something: {tight}");
     }
