@@ -42,6 +42,7 @@ mod batch;
 mod builder;
 mod channel;
 mod control;
+mod errand;
 mod error;
 mod image;
 mod lane;

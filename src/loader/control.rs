@@ -45,6 +45,13 @@ pub(super) struct Ticket<U> {
     pub(super) place: Option<(u64, Parcel<U>)>,
 }
 
+impl<U> Ticket<U> {
+    /// One that is not launched.
+    pub(super) fn blank() -> Ticket<U> {
+        Ticket { launch: 0, item: Item::default(), index: 0, launched: Time::ZERO, place: None }
+    }
+}
+
 /// How a sample resolved.
 pub(super) enum Resolution<U> {
     /// Its slot is filled.
@@ -130,9 +137,9 @@ impl<M: Machine> Control<M> {
         slot
     }
 
-    /// The next ticket; `None` when the plan has ended or the loader stops. In plan order it comes with its number.
-    pub(super) fn launch(&self) -> Launching<'_, M> {
-        Launching { control: self, since: self.machine.now(), key: None }
+    /// Writes the next ticket; `false` when the plan has ended or the loader stops. In plan order it comes with its number.
+    pub(super) fn launch<'a>(&'a self, ticket: &'a mut Ticket<Unit<M>>) -> Launching<'a, M> {
+        Launching { control: self, ticket, since: self.machine.now(), key: None }
     }
 
     /// Waits until `bytes` may be held for the ticket.
@@ -330,6 +337,7 @@ impl<M: Machine> Control<M> {
         core.wake();
     }
 
+    #[inline(always)]
     pub(super) fn record(&self, time: Time, item: Item, stage: StageId, kind: Kind, since: Time, bytes: u64) {
         let Item { epoch, sample, .. } = item;
         self.machine.record(Event { time, since, sample, bytes, epoch, rank: self.rank, stage, kind });
@@ -434,13 +442,14 @@ impl<U> Core<U> {
 /// Waits for a ticket.
 pub(super) struct Launching<'a, M: Machine> {
     control: &'a Control<M>,
+    ticket: &'a mut Ticket<Unit<M>>,
     since: Time,
     /// Place in line.
     key: Option<u64>,
 }
 
 impl<M: Machine> Future for Launching<'_, M> {
-    type Output = Option<Ticket<Unit<M>>>;
+    type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let control = self.control;
@@ -459,7 +468,7 @@ impl<M: Machine> Future for Launching<'_, M> {
             core.launching.leave(key);
         }
         if over {
-            return Poll::Ready(None);
+            return Poll::Ready(false);
         }
         let (index, item) = core.cursor.take().expect("the plan has not ended");
         let place = match core.order {
@@ -486,7 +495,8 @@ impl<M: Machine> Future for Launching<'_, M> {
         }
         let launched = control.machine.now();
         control.record(launched, item, StageId::LOADER, Kind::Launch, self.since, 0);
-        Poll::Ready(Some(Ticket { launch, item, index, launched, place }))
+        *self.ticket = Ticket { launch, item, index, launched, place };
+        Poll::Ready(true)
     }
 }
 

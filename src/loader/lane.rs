@@ -5,21 +5,15 @@
 //! the stage. Since nobody waits for an earlier one while it holds a later one, and since the oldest sample in flight never waits for
 //! bytes, lanes cannot wait for each other in a circle.
 
-use std::{
-    cell::Cell,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use super::{
     control::{Control, Resolution, Ticket},
+    errand::Errand,
     stage::{Context, Fill, Permits, Stage},
 };
 use crate::{
     failure::{Failure, FailureKind},
-    fault,
     machine::{Machine, Op, Time, Unit},
     trace::StageId,
 };
@@ -38,6 +32,9 @@ pub(super) struct Way<M: Machine, S, F> {
     pub(super) submitted: Vec<Cell<Option<Time>>>,
 }
 
+/// The errand of a lane, while no job has it.
+type Own<M, S, F> = Option<Box<Errand<Unit<M>, <S as Stage<M, ()>>::Out, F>>>;
+
 impl<M, S, F> Way<M, S, F>
 where
     M: Machine,
@@ -48,14 +45,13 @@ where
     /// Runs lane number `lane` to the end of the plan.
     pub(super) async fn lane(self: Rc<Self>, lane: usize) {
         let _guard = PanicGuard(&self.control);
-        // Travels with every job and comes back with its answer: sharing it anew costs two atomic operations a sample.
-        let mut fill = None;
-        while let Some(mut ticket) = self.control.launch().await {
-            self.handle(&mut ticket, lane, &mut fill).await;
+        let (mut ticket, mut errand) = (Ticket::blank(), None);
+        while self.control.launch(&mut ticket).await {
+            self.handle(&mut ticket, lane, &mut errand).await;
         }
     }
 
-    async fn handle(&self, ticket: &mut Ticket<Unit<M>>, lane: usize, own: &mut Option<Arc<F>>) {
+    async fn handle(&self, ticket: &mut Ticket<Unit<M>>, lane: usize, own: &mut Own<M, S, F>) {
         let control = &*self.control;
         let item = ticket.item;
         let bound = control.machine.bytes_bound(item.sample).unwrap_or(self.sample_bytes);
@@ -79,12 +75,13 @@ where
             None => None,
         };
         let work = self.fill.work(item, &input);
-        let (number, mut parcel) = ticket.place.take().expect("a claimed ticket has its slot");
-        let (place, fill) = (parcel.place(), own.take().unwrap_or_else(|| self.fill.clone()));
-        // The parcel outlives a panic of the user's code, and is found again should the job never run.
+        let (number, parcel) = ticket.place.take().expect("a claimed ticket has its slot");
+        let place = parcel.place();
+        let mut errand = own.take().unwrap_or_else(|| Errand::new(self.fill.clone()));
+        errand.prepare(item, input, parcel);
         let job = move || {
-            let result = catch_unwind(AssertUnwindSafe(|| fault::strike().and_then(|()| fill.fill(item, input, parcel.cells()))));
-            (parcel, fill, result.unwrap_or_else(|panic| Err(Failure::panicked(&*panic))))
+            errand.run::<M::Payload>();
+            errand
         };
         let op = Op { stage: StageId::DECODE, rank: control.rank, attempt: 0, item };
         let submitted = self.submitted.get(lane);
@@ -94,8 +91,9 @@ where
         drop(permit);
         control.refund(item, hold);
         let resolution = match done {
-            Ok((parcel, fill, result)) => {
-                *own = Some(fill);
+            Ok(mut errand) => {
+                let (parcel, result) = errand.finish();
+                *own = Some(errand);
                 let slot = control.open(parcel);
                 match result {
                     Ok(()) => Resolution::Filled(number, slot),

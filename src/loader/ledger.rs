@@ -52,6 +52,8 @@ struct Inner {
     reserve_limit: u64,
     general: u64,
     reserve: u64,
+    /// The launch whose hold is on the reserve.
+    on_reserve: Option<u64>,
     peak: u64,
     overruns: u64,
     /// Launches from `first` on: whether they have resolved. The front, if there is one, has not.
@@ -82,6 +84,7 @@ impl Ledger {
             reserve_limit: sample_bytes,
             general: 0,
             reserve: 0,
+            on_reserve: None,
             peak: 0,
             overruns: 0,
             open: VecDeque::new(),
@@ -93,6 +96,7 @@ impl Ledger {
     }
 
     /// A new launch, the youngest.
+    #[inline]
     pub(super) fn open(&self) -> u64 {
         let inner = &mut *self.inner.borrow_mut();
         inner.open.push_back(false);
@@ -101,6 +105,7 @@ impl Ledger {
     }
 
     /// The launch has resolved. It holds nothing any more.
+    #[inline]
     pub(super) fn close(&self, launch: u64) {
         let inner = &mut *self.inner.borrow_mut();
         let was = std::mem::replace(&mut inner.open[(launch - inner.first) as usize], true);
@@ -117,6 +122,7 @@ impl Ledger {
     }
 
     /// Waits until `bytes` may be held by `launch`. Cancel safe.
+    #[inline]
     pub(super) fn reserve(self: &Rc<Ledger>, launch: u64, bytes: u64) -> Reserving<'_> {
         Reserving { ledger: self, launch, bytes, waits: false }
     }
@@ -137,16 +143,11 @@ impl Ledger {
         let inner = self.inner.borrow();
         Balance { reserved_bytes: inner.general + inner.reserve, peak_bytes: inner.peak, overruns: inner.overruns }
     }
-
-    fn give_back(&self, from_reserve: bool, bytes: u64) {
-        let inner = &mut *self.inner.borrow_mut();
-        *inner.part(from_reserve) -= bytes;
-        inner.wake();
-    }
 }
 
 impl Inner {
     /// Whether a launch that is first in line may enter now, and if so, whether from the reserve.
+    #[inline]
     fn admits(&self, launch: u64, bytes: u64) -> Option<bool> {
         if self.general.checked_add(bytes).is_some_and(|sum| sum <= self.general_limit) {
             Some(false)
@@ -155,18 +156,22 @@ impl Inner {
         }
     }
 
-    fn part(&mut self, reserve: bool) -> &mut u64 {
-        if reserve { &mut self.reserve } else { &mut self.general }
+    /// The part that the launch's hold is on.
+    #[inline]
+    fn part(&mut self, launch: u64) -> &mut u64 {
+        if self.on_reserve == Some(launch) { &mut self.reserve } else { &mut self.general }
     }
 
-    fn add(&mut self, to_reserve: bool, bytes: u64) {
-        let part = self.part(to_reserve);
+    #[inline]
+    fn add(&mut self, launch: u64, bytes: u64) {
+        let part = self.part(launch);
         *part = part.saturating_add(bytes);
         let sum = self.general.saturating_add(self.reserve);
         self.peak = self.peak.max(sum);
         self.overruns += u64::from(sum > self.general_limit + self.reserve_limit);
     }
 
+    #[inline]
     fn wake(&self) {
         if let Some((launch, bytes)) = self.waiters.first()
             && self.admits(launch, bytes).is_some()
@@ -187,6 +192,7 @@ pub(super) struct Reserving<'a> {
 impl Future for Reserving<'_> {
     type Output = Hold;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Hold> {
         let Reserving { ledger, launch, bytes, .. } = *self;
         let inner = &mut *ledger.inner.borrow_mut();
@@ -196,16 +202,20 @@ impl Future for Reserving<'_> {
             self.waits = true;
             return Poll::Pending;
         };
-        inner.add(from_reserve, bytes);
+        if from_reserve {
+            inner.on_reserve = Some(launch);
+        }
+        inner.add(launch, bytes);
         if std::mem::take(&mut self.waits) {
             inner.waiters.leave(launch);
             inner.wake();
         }
-        Poll::Ready(Hold { ledger: ledger.clone(), from_reserve, bytes: Cell::new(bytes) })
+        Poll::Ready(Hold { ledger: ledger.clone(), launch, bytes: Cell::new(bytes) })
     }
 }
 
 impl Drop for Reserving<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.waits {
             let inner = &mut *self.ledger.inner.borrow_mut();
@@ -215,35 +225,45 @@ impl Drop for Reserving<'_> {
     }
 }
 
-/// Bytes that are reserved. They go back when it is dropped.
+/// Bytes that are reserved for a launch, which has one hold. They go back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     ledger: Rc<Ledger>,
-    from_reserve: bool,
+    launch: u64,
     bytes: Cell<u64>,
 }
 
 impl Hold {
     /// What it holds \[B\].
+    #[inline]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.get()
     }
 
     /// The sample has `bytes` bytes: gives back what is too much and returns it, or adds what is missing and returns 0.
+    #[inline]
     pub(super) fn correct(&self, bytes: u64) -> u64 {
         let held = self.bytes.replace(bytes);
+        let inner = &mut *self.ledger.inner.borrow_mut();
         if bytes > held {
-            self.ledger.inner.borrow_mut().add(self.from_reserve, bytes - held);
+            inner.add(self.launch, bytes - held);
         } else if bytes < held {
-            self.ledger.give_back(self.from_reserve, held - bytes);
+            *inner.part(self.launch) -= held - bytes;
+            inner.wake();
         }
         held.saturating_sub(bytes)
     }
 }
 
 impl Drop for Hold {
+    #[inline]
     fn drop(&mut self) {
-        self.ledger.give_back(self.from_reserve, self.bytes.get());
+        let inner = &mut *self.ledger.inner.borrow_mut();
+        *inner.part(self.launch) -= self.bytes.get();
+        if inner.on_reserve == Some(self.launch) {
+            inner.on_reserve = None;
+        }
+        inner.wake();
     }
 }
 

@@ -100,6 +100,23 @@ impl Permutation {
         }
     }
 
+    /// The samples at these positions, each in the place of its position.
+    ///
+    /// # Panics
+    ///
+    /// When a position is not below [`len`](Permutation::len).
+    pub(super) fn at_each<const K: usize>(&self, positions: &mut [u64; K]) {
+        match &self.order {
+            Order::Table(_) => *positions = positions.map(|position| self.at(position)),
+            Order::Network(network) => {
+                for position in &*positions {
+                    assert!(*position < self.n, "position {position} of an order of {} samples", self.n);
+                }
+                network.forward_each(positions, self.n);
+            }
+        }
+    }
+
     /// The position at which this sample stands: the inverse of [`at`](Permutation::at). A table is searched for it.
     ///
     /// # Panics
@@ -210,6 +227,26 @@ impl<const ROUNDS: usize> Network<ROUNDS> {
             if x < n {
                 return x;
             }
+        }
+    }
+
+    /// As [`forward`](Network::forward) for each of several. A round waits for the one before; those of several numbers do not wait
+    /// for each other, and a processor works on them at once.
+    #[inline]
+    fn forward_each<const K: usize>(&self, xs: &mut [u64; K], n: u64) {
+        let (mut left, mut right) = (xs.map(|x| x / self.b), xs.map(|x| x % self.b));
+        for (round, key) in self.keys.iter().enumerate() {
+            for k in 0..K {
+                if round % 2 == 0 {
+                    left[k] = wrap(left[k] + key.apply(right[k], self.a), self.a);
+                } else {
+                    right[k] = wrap(right[k] + key.apply(left[k], self.b), self.b);
+                }
+            }
+        }
+        for k in 0..K {
+            let x = left[k] * self.b + right[k];
+            xs[k] = if x < n { x } else { self.forward(x, n) };
         }
     }
 

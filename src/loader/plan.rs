@@ -128,7 +128,7 @@ impl Plan {
     /// The plan's items in order, from where it begins.
     pub fn cursor(&self) -> Cursor {
         let share = self.epoch(self.start.epoch);
-        let mut cursor = Cursor { plan: self.clone(), share, next: self.start.taken.low() };
+        let mut cursor = Cursor { plan: self.clone(), share, next: self.start.taken.low(), ahead: Vec::new(), ahead_from: 0 };
         cursor.settle();
         cursor
     }
@@ -187,14 +187,45 @@ impl EpochPlan {
     ///
     /// If the share has no such item.
     pub fn item(&self, index: u64) -> Item {
+        let Place { place, position } = self.place(index);
+        let sample = self.permutation.as_ref().map_or(place, |permutation| permutation.at(place));
+        Item { epoch: self.epoch, position, sample }
+    }
+
+    /// Appends the items from `index` on, [`AHEAD`] of them or up to the end of the share.
+    fn items(&self, index: u64, items: &mut Vec<Item>) {
+        let end = self.planned.min(index + AHEAD);
+        // Past the end the last one is worked out again, and left out.
+        let places: [Place; AHEAD as usize] = std::array::from_fn(|k| self.place((index + k as u64).min(end - 1)));
+        let mut samples = places.map(|place| place.place);
+        if let Some(permutation) = &self.permutation {
+            permutation.at_each(&mut samples);
+        }
+        let all = places.iter().zip(samples).take((end - index) as usize);
+        items.extend(all.map(|(&Place { position, .. }, sample)| Item { epoch: self.epoch, position, sample }));
+    }
+
+    /// Where the share's item number `index` stands.
+    fn place(&self, index: u64) -> Place {
         assert!(index < self.planned, "the share has {} items, not {index}", self.planned);
         let dealt = self.rank + index * self.world;
         let place = self.missing.nth(if dealt < self.left { dealt } else { dealt % self.left });
         let position = if dealt < self.left { place } else { self.samples + (dealt - self.left) };
-        let sample = self.permutation.as_ref().map_or(place, |permutation| permutation.at(place));
-        Item { epoch: self.epoch, position, sample }
+        Place { place, position }
     }
 }
+
+/// Where an item stands.
+#[derive(Clone, Copy)]
+struct Place {
+    /// In the order of the dataset.
+    place: u64,
+    /// As the item says it: beyond the dataset's last for padding.
+    position: u64,
+}
+
+/// How many items a [`Cursor`] works out at a time, since [several](Permutation::at_each) take little longer than one.
+const AHEAD: u64 = 8;
 
 /// Walks a plan, epoch after epoch.
 #[derive(Clone, Debug)]
@@ -202,21 +233,42 @@ pub struct Cursor {
     plan: Plan,
     share: EpochPlan,
     next: u64,
+    /// Items of the share from `ahead_from` on.
+    ahead: Vec<Item>,
+    ahead_from: u64,
 }
 
 impl Cursor {
     /// Epoch and index of the next item; `None` at the end of the plan.
+    #[inline]
     pub fn peek(&self) -> Option<(u32, u64)> {
         (self.share.epoch < self.plan.epochs).then_some((self.share.epoch, self.next))
     }
 
     /// Takes the next item and its index in the rank's share of its epoch.
+    #[inline]
     pub fn take(&mut self) -> Option<(u64, Item)> {
         let (_, index) = self.peek()?;
-        let item = self.share.item(index);
+        let item = self.item(index);
         self.next += 1;
         self.settle();
         Some((index, item))
+    }
+
+    /// The share's item number `index`, not below any that was asked for before.
+    #[inline]
+    fn item(&mut self, index: u64) -> Item {
+        if let Some(item) = self.ahead.get((index - self.ahead_from) as usize) {
+            return *item;
+        }
+        self.look_ahead(index)
+    }
+
+    fn look_ahead(&mut self, index: u64) -> Item {
+        self.ahead_from = index;
+        self.ahead.clear();
+        self.share.items(index, &mut self.ahead);
+        self.ahead[0]
     }
 
     /// Moves past what was consumed before, and past the ends of epochs.
@@ -235,6 +287,8 @@ impl Cursor {
                 epoch => self.share.epoch = epoch,
             }
             self.next = 0;
+            self.ahead_from = 0;
+            self.ahead.clear();
         }
     }
 }
@@ -300,6 +354,25 @@ mod tests {
             rest.sort();
             let expected: Vec<u64> = (0..samples).filter(|p| !consumed.contains(p)).collect();
             prop_assert_eq!(rest, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_worked_out_ahead_is_what_comes() {
+        for (samples, tail) in [(21, Tail::Uneven), (21, Tail::Pad), (21, Tail::Drop), (40_000, Tail::Pad)] {
+            let fresh = settings(samples, 4, 1, 2, tail);
+            // Some of the first epoch was taken before, in no good order.
+            let mut state = Plan::new(&fresh).expect("a plan").start().clone();
+            state.taken.extend([0, 1, 2, 5, 8]);
+            let plan = Plan::new(&Settings { resume: Some(state), ..fresh }).expect("a plan");
+            let shares = [plan.epoch(0), plan.epoch(1)];
+            let mut cursor = plan.cursor();
+            let mut count = 0;
+            while let Some((index, item)) = cursor.take() {
+                assert_eq!(item, shares[item.epoch as usize].item(index), "index {index} of {samples} samples, {tail:?}");
+                count += 1;
+            }
+            assert_eq!(count, 2 * shares[1].planned() - 5);
         }
     }
 

@@ -57,15 +57,18 @@ impl<T: Copy> Waiters<T> {
     }
 
     /// Whether nobody in line comes before `key`; without a key, whether nobody is in line.
+    #[inline]
     pub(super) fn is_turn(&self, key: Option<u64>) -> bool {
         self.line.front().is_none_or(|(first, ..)| key.is_some_and(|key| key <= *first))
     }
 
     /// Key and wish of who is at the head of the line.
+    #[inline]
     pub(super) fn first(&self) -> Option<(u64, T)> {
         self.line.front().map(|(key, _, wants)| (*key, *wants))
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.line.is_empty()
     }
@@ -74,6 +77,7 @@ impl<T: Copy> Waiters<T> {
         self.line.len()
     }
 
+    #[inline]
     pub(super) fn wake_first(&self) {
         if let Some((_, waker, _)) = self.line.front() {
             waker.wake_by_ref();

@@ -33,7 +33,14 @@
 //! waker is called. In each the executor has first moved the future or waker out and let go of the cell. That is why [`Tasks`] hands
 //! bodies out and takes them back instead of polling them itself.
 
-use std::{collections::VecDeque, future::Future, panic::Location, pin::Pin, sync::Arc, task::Waker};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    panic::Location,
+    pin::Pin,
+    sync::Arc,
+    task::{RawWakerVTable, Waker},
+};
 
 use super::wake::{self, Inbox, TaskId, TaskWaker};
 
@@ -56,6 +63,8 @@ struct TaskSlot {
     doomed: bool,
     /// Its future; none while it runs.
     body: Option<Body>,
+    /// By which its waker is known.
+    waker: WakerName,
     name: &'static str,
     place: &'static Location<'static>,
 }
@@ -72,10 +81,15 @@ pub(super) enum Waiter {
     Foreign(Waker),
 }
 
-/// The task that is running, as its waker shows it.
-struct Current {
-    task: TaskId,
-    waker: (*const (), *const std::task::RawWakerVTable),
+/// What tells a waker from others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct WakerName(*const (), *const RawWakerVTable);
+
+impl WakerName {
+    #[inline]
+    fn of(waker: &Waker) -> WakerName {
+        WakerName(waker.data(), waker.vtable())
+    }
 }
 
 /// A task, as a stall report shows it.
@@ -91,7 +105,8 @@ pub(super) struct Tasks {
     slots: Vec<TaskSlot>,
     vacant: Vec<u32>,
     ready: VecDeque<u32>,
-    current: Option<Current>,
+    /// The task that is running.
+    current: Option<TaskId>,
     run: u64,
     inbox: Arc<Inbox>,
     closed: bool,
@@ -126,7 +141,8 @@ impl Tasks {
             return (TaskId { slot: u32::MAX, generation: 0 }, Some(future));
         }
         let slot = self.vacant.pop().unwrap_or_else(|| {
-            let vacant = TaskSlot { generation: 0, live: false, queued: false, doomed: false, body: None, name, place };
+            let waker = WakerName::of(Waker::noop());
+            let vacant = TaskSlot { generation: 0, live: false, queued: false, doomed: false, body: None, waker, name, place };
             self.slots.push(vacant);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 tasks at a time")
         });
@@ -134,6 +150,7 @@ impl Tasks {
         let id = TaskId { slot, generation: task.generation };
         let waker = Waker::from(Arc::new(TaskWaker { task: id, run: self.run, inbox: self.inbox.clone() }));
         (task.live, task.queued, task.name, task.place) = (true, true, name, place);
+        task.waker = WakerName::of(&waker);
         task.body = Some(Body { future, waker });
         self.ready.push_back(slot);
         (id, None)
@@ -177,8 +194,8 @@ impl Tasks {
     /// Who polls with this waker.
     #[inline]
     pub(super) fn waiter(&self, waker: &Waker) -> Waiter {
-        match &self.current {
-            Some(current) if current.waker == (waker.data(), std::ptr::from_ref(waker.vtable())) => Waiter::Task(current.task),
+        match self.current {
+            Some(task) if self.slots[task.slot as usize].waker == WakerName::of(waker) => Waiter::Task(task),
             _ => Waiter::Foreign(waker.clone()),
         }
     }
@@ -200,8 +217,7 @@ impl Tasks {
         let task = &mut self.slots[slot as usize];
         task.queued = false;
         let body = task.body.take().expect("a ready task has its future");
-        let waker = (body.waker.data(), std::ptr::from_ref(body.waker.vtable()));
-        self.current = Some(Current { task: TaskId { slot, generation: task.generation }, waker });
+        self.current = Some(TaskId { slot, generation: task.generation });
         self.polls += 1;
         (slot, body)
     }

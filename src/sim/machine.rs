@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    executor::{Tasks, Waiter},
+    executor::Tasks,
     leaf::{Body, JobCell, LeafId},
     payload::SimPayload,
     price::Prices,
@@ -193,25 +193,11 @@ impl<P: SimPayload> Drop for Step<'_, P> {
     }
 }
 
-/// A leaf: submitted when first polled, given up when dropped before its end.
+/// A leaf that was submitted: given up when dropped before its end.
 struct Leaf<'a, P: SimPayload> {
     machine: &'a SimMachine<P>,
-    request: Request,
-    way: Way,
-}
-
-/// How far a leaf's future is.
-#[derive(Clone, Copy)]
-enum Way {
-    Ahead,
-    Under(LeafId),
-    Over,
-}
-
-impl<'a, P: SimPayload> Leaf<'a, P> {
-    fn new(machine: &'a SimMachine<P>, request: Request) -> Leaf<'a, P> {
-        Leaf { machine, request, way: Way::Ahead }
-    }
+    /// Until its end.
+    id: Option<LeafId>,
 }
 
 impl<P: SimPayload> Future for Leaf<'_, P> {
@@ -219,26 +205,18 @@ impl<P: SimPayload> Future for Leaf<'_, P> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
-        let leaf = &mut *self;
-        let mut core = leaf.machine.inner.core.borrow_mut();
+        let mut core = self.machine.inner.core.borrow_mut();
         let Core { tasks, world } = &mut *core;
-        let id = match leaf.way {
-            Way::Under(id) => id,
-            Way::Ahead => {
-                leaf.request.waiter = tasks.waiter(cx.waker());
-                world.submit(&mut leaf.request, tasks)
-            }
-            Way::Over => unreachable!("polled after it was ready"),
-        };
+        let id = self.id.expect("not polled after it was ready");
         match world.poll(id, || tasks.waiter(cx.waker())) {
             Ok(ended) => {
-                leaf.way = Way::Over;
+                drop(core);
+                self.id = None;
                 Poll::Ready(ended)
             }
             Err(replaced) => {
                 drop(core);
                 drop(replaced);
-                leaf.way = Way::Under(id);
                 Poll::Pending
             }
         }
@@ -247,7 +225,7 @@ impl<P: SimPayload> Future for Leaf<'_, P> {
 
 impl<P: SimPayload> Drop for Leaf<'_, P> {
     fn drop(&mut self) {
-        if let Way::Under(id) = self.way {
+        if let Some(id) = self.id {
             let Core { tasks, world } = &mut *self.machine.inner.core.borrow_mut();
             let litter = world.give_up(id, tasks);
             drop(litter);
@@ -291,23 +269,16 @@ impl<P: SimPayload> SimMachine<P> {
             None => Ok(()),
         });
         let body: Option<Rc<dyn Body>> = Some(cell.clone());
-        Leaf::new(
-            self,
-            Request {
-                op,
-                kind,
-                bytes,
-                wait_ns: 0,
-                busy_ns,
-                way: Direction::Out,
-                cached: false,
-                fault,
-                body,
-                waiter: Waiter::Nobody,
-            },
-        )
-        .await;
+        self.submit(&mut Request { op: &op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::Out, cached: false, fault, body })
+            .await;
         cell.result().expect("the job of a leaf that ended has run")
+    }
+
+    /// Sends a leaf out. Called when the future that wants it is first polled.
+    #[inline]
+    fn submit(&self, request: &mut Request<'_>) -> Leaf<'_, P> {
+        let Core { tasks, world } = &mut *self.inner.core.borrow_mut();
+        Leaf { machine: self, id: Some(world.submit(request, tasks)) }
     }
 
     /// A leaf that the machine cannot carry out: recorded as submitted, started and failed.
@@ -379,47 +350,50 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         Some(self.inner.prices.size(sample).bytes)
     }
 
-    async fn read(&self, op: Op) -> Result<Bytes<Self>, Failure> {
-        let sample = op.item.sample;
-        let size = self.inner.prices.size(sample);
-        let (wait_ns, busy_ns) = self.inner.prices.read_ns(&op, size.bytes);
-        let (turn_ns, cached) = self.inner.prices.disk(&op);
-        let wait_ns = wait_ns.saturating_add(turn_ns);
-        if sample >= self.inner.count {
-            let words = format!("the dataset has {} samples, there is no sample {sample}", self.inner.count);
-            return Err(self.refuse(&op, 0, Failure::new(FailureKind::NotFound, words)));
-        }
-        let bytes = size.bytes;
-        let (fault, busy_ns) = self.fate(&op, LeafKind::Read, bytes, busy_ns)?;
-        P::read(&self.inner.content, sample, size, |body| async move {
-            let kind = LeafKind::Read;
-            let request =
-                Request { op, kind, bytes, wait_ns, busy_ns, way: Direction::In, cached, fault, body, waiter: Waiter::Nobody };
-            let ended = Leaf::new(self, request).await;
-            match ended.failed {
-                None => Ok(ended.bytes),
-                Some(kind) => Err(Failure::new(kind, "injected")),
+    #[expect(clippy::manual_async_fn, reason = "an async function moves its arguments once more when it is first polled")]
+    fn read(&self, op: Op) -> impl Future<Output = Result<Bytes<Self>, Failure>> {
+        async move {
+            let sample = op.item.sample;
+            let size = self.inner.prices.size(sample);
+            let (wait_ns, busy_ns) = self.inner.prices.read_ns(&op, size.bytes);
+            let (turn_ns, cached) = self.inner.prices.disk(&op);
+            let wait_ns = wait_ns.saturating_add(turn_ns);
+            if sample >= self.inner.count {
+                let words = format!("the dataset has {} samples, there is no sample {sample}", self.inner.count);
+                return Err(self.refuse(&op, 0, Failure::new(FailureKind::NotFound, words)));
             }
-        })
-        .await
+            let (kind, bytes) = (LeafKind::Read, size.bytes);
+            let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
+            let mut request = Request { op: &op, kind, bytes, wait_ns, busy_ns, way: Direction::In, cached, fault, body: None };
+            let request = &mut request;
+            P::read(&self.inner.content, sample, size, |body| async move {
+                request.body = body;
+                let ended = self.submit(request).await;
+                match ended.failed {
+                    None => Ok(ended.bytes),
+                    Some(kind) => Err(Failure::new(kind, "injected")),
+                }
+            })
+            .await
+        }
     }
 
-    async fn cpu<R, F>(&self, op: Op, work: Work, job: F) -> Result<R, Failure>
+    #[expect(clippy::manual_async_fn, reason = "an async function moves its arguments once more when it is first polled")]
+    fn cpu<R, F>(&self, op: Op, work: Work, job: F) -> impl Future<Output = Result<R, Failure>>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        let Some(busy_ns) = self.inner.prices.cpu_ns(&op, &work) else {
-            let words = format!("nobody knows what work of the kind `{}` costs", work.kind);
-            return Err(self.refuse(&op, work.bytes, Failure::new(FailureKind::Lost, words)));
-        };
-        let cell = JobCell::new(move |fault| fault::inside(fault, job));
-        let (kind, bytes, body) = (LeafKind::Cpu, work.bytes, Some(cell.clone() as Rc<dyn Body>));
-        let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-        Leaf::new(
-            self,
-            Request {
-                op,
+        async move {
+            let Some(busy_ns) = self.inner.prices.cpu_ns(&op, &work) else {
+                let words = format!("nobody knows what work of the kind `{}` costs", work.kind);
+                return Err(self.refuse(&op, work.bytes, Failure::new(FailureKind::Lost, words)));
+            };
+            let cell = JobCell::new(move |fault| fault::inside(fault, job));
+            let (kind, bytes, body) = (LeafKind::Cpu, work.bytes, Some(cell.clone() as Rc<dyn Body>));
+            let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
+            self.submit(&mut Request {
+                op: &op,
                 kind,
                 bytes,
                 wait_ns: 0,
@@ -428,11 +402,10 @@ impl<P: SimPayload> Machine for SimMachine<P> {
                 cached: false,
                 fault,
                 body,
-                waiter: Waiter::Nobody,
-            },
-        )
-        .await;
-        cell.result().expect("the job of a leaf that ended has run")
+            })
+            .await;
+            cell.result().expect("the job of a leaf that ended has run")
+        }
     }
 
     async fn copy(
@@ -456,22 +429,8 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         });
         let (kind, body) = (LeafKind::Copy, Some(cell.clone() as Rc<dyn Body>));
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-        Leaf::new(
-            self,
-            Request {
-                op,
-                kind,
-                bytes,
-                wait_ns: 0,
-                busy_ns,
-                way: Direction::In,
-                cached: false,
-                fault,
-                body,
-                waiter: Waiter::Nobody,
-            },
-        )
-        .await;
+        self.submit(&mut Request { op: &op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::In, cached: false, fault, body })
+            .await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 
@@ -491,7 +450,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         Ok(SimBatch { cells: vec![P::Unit::default(); samples * units_per_slot], units_per_slot, slot_bytes, _charge: charge })
     }
 
-    #[inline]
+    #[inline(always)]
     fn record(&self, event: Event) {
         self.inner.core.borrow_mut().world.recorder.record(event);
     }

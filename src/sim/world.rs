@@ -27,7 +27,7 @@ use super::{
     Config, CopyBy, Reader,
     config::scaled,
     executor::{Tasks, Waiter},
-    leaf::{Body, Holds, Leaf, LeafId, Leaves, Phase},
+    leaf::{Body, Holds, LeafId, Leaves, Phase},
     resource::{Account, Bucket, Cpu, Direction, Disk, Gate, Gpu, Link, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
     timers::{Alarm, AlarmId, Timers},
 };
@@ -57,8 +57,8 @@ pub(super) enum Due {
 }
 
 /// What a leaf asks for.
-pub(super) struct Request {
-    pub(super) op: Op,
+pub(super) struct Request<'a> {
+    pub(super) op: &'a Op,
     pub(super) kind: LeafKind,
     /// Bytes of the work, or of the sample (B).
     pub(super) bytes: u64,
@@ -72,7 +72,6 @@ pub(super) struct Request {
     pub(super) cached: bool,
     pub(super) fault: Option<Fault>,
     pub(super) body: Option<Rc<dyn Body>>,
-    pub(super) waiter: Waiter,
 }
 
 /// How a leaf ended.
@@ -226,33 +225,16 @@ impl World {
 
     // ---- a leaf's way
 
-    /// A leaf sets out.
-    pub(super) fn submit(&mut self, request: &mut Request, tasks: &mut Tasks) -> LeafId {
-        let Request { op, kind, bytes, wait_ns, busy_ns, way, cached, fault, .. } = *request;
-        let (body, waiter) = (request.body.take(), std::mem::take(&mut request.waiter));
-        let phase = match kind {
+    /// A leaf sets out. Who waits for it says so when it [polls](World::poll).
+    pub(super) fn submit(&mut self, request: &mut Request<'_>, tasks: &mut Tasks) -> LeafId {
+        let (op, bytes) = (request.op, request.bytes);
+        let phase = match request.kind {
             LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
             LeafKind::Copy if self.copy_by != CopyBy::Pool => Phase::ForEngine,
             _ => Phase::ForThread,
         };
-        let id = self.leaves.insert(Leaf {
-            generation: 0,
-            phase,
-            kind,
-            holds: Holds(if way == Direction::Out { Holds::TO_HOST } else { 0 } | if cached { Holds::CACHED } else { 0 }),
-            given_up: false,
-            op,
-            since: self.now,
-            bytes,
-            wait_ns,
-            busy_ns,
-            fault,
-            failed: None,
-            alarm: AlarmId::default(),
-            waiter,
-            body,
-        });
-        self.record(&op, Kind::Queued, self.now, bytes);
+        let id = self.leaves.insert(request, phase, self.now);
+        self.record(op, Kind::Queued, self.now, bytes);
         match phase {
             Phase::ForConnection => self.connect(id.slot, tasks),
             Phase::ForEngine => self.seek_engine(id.slot, tasks),
@@ -663,7 +645,7 @@ impl World {
         self.litter.pop()
     }
 
-    #[inline]
+    #[inline(always)]
     fn record(&mut self, op: &Op, kind: Kind, since: u64, bytes: u64) {
         self.recorder.record(Event {
             time: Time(self.now),

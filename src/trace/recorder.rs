@@ -14,18 +14,29 @@ pub struct Recorder {
     kept: Option<Vec<Event>>,
     timeline: Option<Box<Timeline>>,
     sink: Option<Box<dyn Sink>>,
+    /// Whether there is a list, a timeline or a sink.
+    tells_more: bool,
     names: Vec<(StageId, &'static str)>,
 }
 
 impl Recorder {
     /// A recorder with hash and summary.
     pub fn new() -> Recorder {
-        Recorder { hash: TraceHash::EMPTY, summary: Summary::new(), kept: None, timeline: None, sink: None, names: Vec::new() }
+        Recorder {
+            hash: TraceHash::EMPTY,
+            summary: Summary::new(),
+            kept: None,
+            timeline: None,
+            sink: None,
+            tells_more: false,
+            names: Vec::new(),
+        }
     }
 
     /// Keeps every event too: 40 bytes each.
     pub fn keep_events(mut self) -> Recorder {
         self.kept = Some(Vec::new());
+        self.tells_more = true;
         self
     }
 
@@ -39,20 +50,30 @@ impl Recorder {
     /// Folds events into a [`Timeline`] too.
     pub fn keep_timeline(mut self) -> Recorder {
         self.timeline = Some(Box::default());
+        self.tells_more = true;
         self
     }
 
     /// Hands every event on to `sink` too.
     pub fn stream_to(mut self, sink: impl Sink + 'static) -> Recorder {
         self.sink = Some(Box::new(sink));
+        self.tells_more = true;
         self
     }
 
     /// Takes one event.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, event: Event) {
         self.hash.update(&event);
         self.summary.update(&event);
+        if self.tells_more {
+            self.tell_more(event);
+        }
+    }
+
+    /// Hands an event on to whoever else wants it.
+    #[cold]
+    fn tell_more(&mut self, event: Event) {
         if let Some(kept) = &mut self.kept {
             kept.push(event);
         }

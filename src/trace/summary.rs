@@ -122,7 +122,7 @@ impl Summary {
     }
 
     /// Takes one event.
-    #[inline]
+    #[inline(always)]
     pub fn update(&mut self, event: &Event) {
         self.events += 1;
         self.end = self.end.max(event.time);

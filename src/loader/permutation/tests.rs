@@ -6,6 +6,20 @@
 
 use super::*;
 
+#[test]
+fn several_positions_at_once_are_what_each_is_by_itself() {
+    // Tables, networks with a hardly filled rectangle, where walking is most likely, and a large one.
+    for n in [1, 7, TABLE_MAX, TABLE_MAX + 1, 182 * 182 + 1, 1_281_167] {
+        let order = Permutation::new(n, 5, 1);
+        for first in (0..n).step_by(n as usize / 300 + 1) {
+            let positions: [u64; 8] = std::array::from_fn(|k| (first + k as u64) % n);
+            let mut samples = positions;
+            order.at_each(&mut samples);
+            assert_eq!(samples, positions.map(|position| order.at(position)), "{n} samples from {first}");
+        }
+    }
+}
+
 /// Standard deviations, two-sided: a significance of 7 in a million.
 const LIMIT: f64 = 4.5;
 

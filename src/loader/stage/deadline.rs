@@ -1,6 +1,11 @@
 //! No longer than so long.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
 
 use super::{Context, Stage};
 use crate::{
@@ -39,19 +44,25 @@ impl<M: Machine, In, S: Stage<M, In>> Stage<M, In> for Deadline<S> {
     }
 
     async fn run(&self, cx: &Context<'_, M>, input: In) -> Result<S::Out, Failure> {
-        let Some(within) = self.within else { return self.stage.run(cx, input).await };
         let before = cx.jobs.get();
-        let (mut run, mut late) = (pin!(self.stage.run(cx, input)), pin!(cx.machine.sleep(within)));
-        // Whether a job is submitted must be known before the stage is dropped.
-        let job = tokio::select! {
-            biased;
-            result = &mut run => return result,
-            () = &mut late => cx.jobs.get() > before,
-        };
-        Err(if job {
-            Failure::new(FailureKind::Lost, format!("a CPU job did not end within {within:?}"))
-        } else {
-            Failure::new(FailureKind::Deadline, format!("not done within {within:?}"))
+        let mut run = pin!(self.stage.run(cx, input));
+        let mut late = pin!(self.within.map(|within| cx.machine.sleep(within)));
+        // The stage is awaited in one place, deadline or not, so that it becomes part of the lane's code.
+        poll_fn(|task| {
+            if let Poll::Ready(result) = run.as_mut().poll(task) {
+                return Poll::Ready(result);
+            }
+            if late.as_mut().as_pin_mut().is_none_or(|late| late.poll(task).is_pending()) {
+                return Poll::Pending;
+            }
+            let within = self.within.unwrap_or_default();
+            // Asked before the stage is dropped, and its job with it.
+            Poll::Ready(Err(if cx.jobs.get() > before {
+                Failure::new(FailureKind::Lost, format!("a CPU job did not end within {within:?}"))
+            } else {
+                Failure::new(FailureKind::Deadline, format!("not done within {within:?}"))
+            }))
         })
+        .await
     }
 }

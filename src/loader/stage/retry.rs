@@ -37,18 +37,20 @@ impl<M: Machine, In: Clone, S: Stage<M, In>> Stage<M, In> for Retry<S> {
     }
 
     async fn run(&self, cx: &Context<'_, M>, input: In) -> Result<S::Out, Failure> {
-        let mut cx = *cx;
+        // Copied only for a second try.
+        let mut later: Option<Context<'_, M>> = None;
         loop {
-            let failure = match self.stage.run(&cx, input.clone()).await {
-                Err(failure) if failure.kind.is_transient() && cx.attempt < self.retries.at_most => failure,
+            let cx = later.as_ref().unwrap_or(cx);
+            match self.stage.run(cx, input.clone()).await {
+                Err(failure) if failure.kind.is_transient() && cx.attempt < self.retries.at_most => {}
                 result => return result,
-            };
-            drop(failure);
+            }
             let failed = cx.machine.now();
             cx.machine.sleep(pause(self.retries, cx.machine.seed(), cx.item, cx.attempt)).await;
-            cx.attempt += 1;
-            cx.retries.set(cx.retries.get() + 1);
-            cx.record(self.id, Kind::Retry, Some(failed), u64::from(cx.attempt));
+            let next = Context { attempt: cx.attempt + 1, ..*cx };
+            next.retries.set(next.retries.get() + 1);
+            next.record(self.id, Kind::Retry, Some(failed), u64::from(next.attempt));
+            later = Some(next);
         }
     }
 }

@@ -16,6 +16,8 @@ pub(in crate::sim) struct Link {
     share: Share,
     link_bytes_per_s: u64,
     connection_bytes_per_s: u64,
+    /// Up to so many transfers have the rate of their connections.
+    unhindered: u64,
     rate: u64,
     next: u64,
 }
@@ -25,13 +27,14 @@ impl Link {
     pub(in crate::sim) const BYTES_MAX: u64 = WORK_MAX / UNITS_PER_BYTE;
 
     pub(in crate::sim) fn new(link_bytes_per_s: u64, connection_bytes_per_s: Option<u64>) -> Link {
-        let connection_bytes_per_s = connection_bytes_per_s.unwrap_or(u64::MAX);
-        Link { share: Share::default(), link_bytes_per_s, connection_bytes_per_s, rate: 1, next: NEVER }
+        let connection_bytes_per_s = connection_bytes_per_s.unwrap_or(u64::MAX).max(1);
+        let unhindered = link_bytes_per_s / connection_bytes_per_s;
+        Link { share: Share::default(), link_bytes_per_s, connection_bytes_per_s, unhindered, rate: 1, next: NEVER }
     }
 
     fn changed(&mut self) {
         let n = self.share.len().max(1) as u64;
-        self.rate = self.connection_bytes_per_s.min(self.link_bytes_per_s / n).max(1);
+        self.rate = if n <= self.unhindered { self.connection_bytes_per_s } else { (self.link_bytes_per_s / n).max(1) };
         self.next = self.share.next(self.rate);
     }
 

@@ -35,7 +35,7 @@ pub struct LoaderSummary {
 }
 
 impl LoaderSummary {
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, event: &Event) {
         let (at, phase_ns) = (event.time, event.time.since(event.since));
         match event.kind {

@@ -26,7 +26,7 @@ pub struct StageSummary {
 }
 
 impl StageSummary {
-    #[inline]
+    #[inline(always)]
     pub(super) fn leaf(&mut self, event: &Event) {
         let phase_ns = event.time.since(event.since);
         match event.kind {
