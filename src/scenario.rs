@@ -40,6 +40,7 @@ use crate::{
 
 mod deliveries;
 mod edit;
+mod emulated;
 mod expect;
 mod load;
 mod measured;
@@ -51,6 +52,7 @@ mod words;
 
 pub use deliveries::{Deliveries, Findings};
 pub use edit::{TUNED, edited};
+pub use emulated::EMULATED;
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use load::{NAMES, Overrides, load, parse};
 pub use measured::{Measured, MeasuringError};

@@ -84,6 +84,7 @@ pub use dataset::{Dataset, PixelCount, Size};
 pub use distribution::{Distribution, Quantiles};
 pub use machine::{SimBatch, SimClock, SimMachine, SimTask};
 pub use payload::{Content, SimPayload};
+pub use price::first_byte_ns;
 pub use rendezvous::{PartyLost, SimBarrier};
 pub use run::{Left, Outcome, Simulation, Tally, run};
 pub use stall::{Balance, Depth, Stall, StallReason, Waiting, WaitsFor};

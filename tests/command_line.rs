@@ -238,6 +238,32 @@ fn too_few_images_to_calibrate_on_are_said_to_be() {
 }
 
 #[test]
+fn an_emulated_store_is_as_slow_as_the_scenario_says_on_both_machines() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..16 {
+        let spec = synth::Spec { width: 64, height: 48, ..synth::Spec::plan(6, i) };
+        fs::write(folder.path().join(format!("{i}.jpg")), synth::jpeg(&spec)).unwrap();
+    }
+    let data = folder.path().to_str().unwrap();
+    let run = |more: &[&str]| {
+        let common = ["compare", "quickstart", "--data", data, "--json", "--set", "machine=reference-2core"];
+        let store = ["--set", "store.kind=emulated", "--set", "store.first_byte=20 ms", "--set", "store.connections=2"];
+        let loader = ["--set", "loader.batch=4", "--set", "loader.epochs=1", "--set", "consumer.step=0 ms"];
+        towtank(&[&common[..], &store, &loader, more].concat())
+    };
+    let told = report(&run(&[]));
+    for side in ["simulated", "measured"] {
+        // 16 reads, two at a time, 20 ms each.
+        let duration = told[side]["duration_s"].as_f64().unwrap();
+        assert!(duration >= 0.16, "{side}: {duration}");
+        assert_eq!(told[side]["bottleneck"]["name"], "fetch", "{side}: {told}");
+    }
+    let refused = run(&["--set", "store.bandwidth=1 GB/s"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("`store.bandwidth` can be simulated, and not emulated"), "{}", stderr(&refused));
+}
+
+#[test]
 fn help_shows_examples() {
     for args in [&["--help"] as &[&str], &["sim", "--help"], &["synth", "--help"]] {
         let output = towtank(args);

@@ -11,7 +11,7 @@ use towtank::{
 use super::{
     Ending,
     args::CompareArgs,
-    images::images,
+    images::{images, settle},
     output::{Files, Spinner, say, tell},
     run::{ended_early, failed, refuse_endless},
     this_computer::this_computer,
@@ -34,6 +34,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
     let simulated = scenario.simulate(&machine, &images.samples, files.watch(Recorder::new()))?;
     drop(spinner);
+    settle(&scenario, &images.folder);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure_leaves(images.folder.clone(), &images.samples, recorder);
     drop(spinner);

@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use towtank::{
     document::{Diagnostic, Trouble},
     model,
-    scenario::{Dataset, Samples, Scenario},
-    source::Folder,
+    scenario::{Dataset, EMULATED, Samples, Scenario},
+    source::{Folder, Source},
     synth,
 };
 
@@ -96,4 +96,39 @@ pub(crate) fn bar(steps: u64, doing: &'static str) -> ProgressBar {
     bar.set_style(style.expect("the template is sound"));
     bar.set_message(doing);
     bar
+}
+
+/// Makes sure that images are where the scenario says: those that lie on a disk not in the page cache, if that can be.
+pub(super) fn settle(scenario: &Scenario, folder: &Folder) {
+    match scenario.store.kind.as_str() {
+        "disk" => {
+            folder.evict();
+            match folder.cached() {
+                // Looking has begun to bring them back.
+                0 => wait_and_evict(folder),
+                some => {
+                    wait_and_evict(folder);
+                    say(&format!("note: {some} of the images stay in the page cache, so not all reads are of the disk"));
+                }
+            }
+            if scenario.loader.epochs > 1 {
+                say("note: only the first epoch reads from the disk; what it read stays in the page cache");
+            }
+        }
+        "page-cache" | EMULATED => {}
+        other => say(&format!(
+            "note: images are read from where they are, not from a store of kind {other:?}; `--set store.kind={EMULATED}` has reads wait as \
+             the scenario says"
+        )),
+    }
+}
+
+/// What is on its way into the page cache cannot be dropped before it is there.
+fn wait_and_evict(folder: &Folder) {
+    let mut data = Vec::new();
+    for sample in 0..folder.len() {
+        // What cannot be read is for the loader to tell of.
+        let _ = folder.read(sample, &mut data, &|| true);
+    }
+    folder.evict();
 }

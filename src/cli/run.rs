@@ -12,7 +12,7 @@ use towtank::{
 use super::{
     Ending,
     args::RunArgs,
-    images::images,
+    images::{images, settle},
     output::{Files, Spinner, tell},
 };
 
@@ -22,6 +22,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     refuse_endless(&scenario)?;
     let images = images(&scenario, args.data.as_deref())?;
     let (files, recorder) = Files::open(&args.output)?;
+    settle(&scenario, &images.folder);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
     drop(spinner);

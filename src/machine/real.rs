@@ -53,7 +53,7 @@ mod task;
 pub mod usage;
 
 pub use clock::WallClock;
-pub use config::{Config, Reads, Wakes};
+pub use config::{Config, Reads, StoreDelay, Wakes};
 pub use launch::{Handle, JoinError, LaunchError, Outcome, launch};
 pub use leaves::LeafCpu;
 pub use task::Task;
@@ -148,9 +148,10 @@ where
             return leaf::stalled(inner, op).await;
         }
         let sample = op.item.sample;
+        let delayed = inner.home.store_delay.is_some();
         let slow = matches!(fault, Some(Fault::Slow { .. }));
-        let on_io = inner.reads == Reads::Blocking || slow;
-        let read = jobs::Read::<P> { sample, fault, may_wait: on_io || inner.reads == Reads::Pool, flows: PhantomData };
+        let on_io = inner.reads == Reads::Blocking || slow || delayed;
+        let read = jobs::Read::<P> { op, fault, may_wait: on_io || inner.reads == Reads::Pool, flows: PhantomData };
         let bytes = inner.home.source.bytes_bound(sample).unwrap_or(0);
         leaf::leaf(inner, op, bytes, read, |inner, job| {
             if on_io { inner.home.io.submit_and_grow(&inner.home, job) } else { inner.home.cpu.submit(job) }

@@ -10,7 +10,7 @@
 //! | `stores.page-cache.cost` | CPU time of every read of a cached file: `a + b·bytes` |
 //! | `cpu.speed` | CPU time of the same decodes with more threads, passes alternating with those on one |
 //! | `scheduler.per_wake`, `per_completion` | CPU time of the scheduler's thread with no-op stages, waking for each completion and for bursts, solved for both |
-//! | overhead of a leaf | what the process uses beyond decoding, reading and scheduling, per leaf; in both fixed costs |
+//! | overhead of a leaf | what the process uses beyond decoding, reading and scheduling, per leaf, on the pool and on threads that wait; in the fixed costs |
 //! | `cpu.wake_up` | from submission to start, with one lane and so a pool that sleeps; median |
 //! | `device.copy` | gathering slots into a batch, of 1 to 64 |
 //! | `stores.disk` | reads of files that no cache holds, small and large, one and many at once; left out where none can be made cold |
@@ -25,7 +25,7 @@ use std::{
 };
 
 use self::{
-    control::{Control, no_ops, overhead, wake_up},
+    control::{Control, no_ops, overhead, waiting_overhead, wake_up},
     copying::copying,
     corpus::{Corpus, Pass},
     disk::{Disk, cold_reads},
@@ -176,7 +176,7 @@ pub fn title(decoder: &Decoder) -> String {
 pub fn calibrate(options: &Options<'_>, mut progress: impl FnMut(u64, u64)) -> Result<Calibrated, CalibrateError> {
     let cores = Cores::of_this_computer();
     let effort = options.effort;
-    let steps = 2 + effort.rounds_most as u64 + 4;
+    let steps = 2 + effort.rounds_most as u64 + 5;
     let mut done = 0;
     let mut step = |n: usize| {
         done += n as u64;
@@ -208,12 +208,15 @@ pub fn calibrate(options: &Options<'_>, mut progress: impl FnMut(u64, u64)) -> R
     step(1);
     let wake_up_ns = wake_up(cores.threads, &corpus)?;
     step(1);
+    let waiting = corpus.waiting_pass(cores.threads)?;
+    step(1);
     let copy = copying(options.decoder.target().bytes(), effort.copies)?;
     step(1);
     let disk = cold_reads(&options.corpus.join("calibration-cold"))?;
     step(1);
 
     let passes = rounds.passes();
+    let overhead_ns = overhead(passes.values().flatten().copied());
     let alone = &passes[&1];
     let mut fits = Vec::new();
     let mut fitted = |what: &'static str, samples: &[Sample], terms: Terms| {
@@ -229,7 +232,8 @@ pub fn calibrate(options: &Options<'_>, mut progress: impl FnMut(u64, u64)) -> R
         spread: rounds.spread(),
         control: Control::solve(&eager, &lazy),
         wake_up_ns,
-        overhead_ns: overhead(passes.values().flatten().copied()),
+        overhead_ns,
+        waiting_overhead_ns: waiting_overhead(&waiting, overhead_ns),
         disk,
         // Of the images that calibration makes, whichever the costs were measured on.
         probe_ns: match options.data {
@@ -291,6 +295,7 @@ struct Found {
     control: Control,
     wake_up_ns: f64,
     overhead_ns: f64,
+    waiting_overhead_ns: f64,
     disk: Option<Disk>,
     probe_ns: f64,
 }
@@ -302,10 +307,15 @@ fn model(options: &Options<'_>, cores: &Cores, corpus: &Corpus, found: &Found) -
     let decode = cost(&found.decode, found.overhead_ns, spread, &format!("{} on this computer", options.decoder.description()));
     let read = cost(&found.read, found.overhead_ns, 0.2, "cached files on this computer");
     let copy = cost(&found.copy, found.overhead_ns, 0.2, "slots gathered on this computer");
-    let page_cache = Store { cost: Some(read.clone()), ..Store::plain(Reader::Pool) };
-    let mut stores = BTreeMap::from([("page-cache".to_owned(), page_cache)]);
+    let page_cache = Store { cost: Some(read), ..Store::plain(Reader::Pool) };
+    let emulated = Store {
+        connections: Some(Measured::plain(Count(real::Config::BLOCKING_THREADS as u64))),
+        cost: Some(cost(&found.read, found.waiting_overhead_ns, 0.2, "cached files, on threads that wait")),
+        ..Store::plain(Reader::Own)
+    };
+    let mut stores = BTreeMap::from([("page-cache".to_owned(), page_cache), ("emulated".to_owned(), emulated)]);
     if let Some(disk) = &found.disk {
-        stores.insert("disk".to_owned(), disk_store(disk));
+        stores.insert("disk".to_owned(), disk_store(disk, found.waiting_overhead_ns));
     }
     let lazy = Wakes::LAZY;
     MachineModel {
@@ -348,14 +358,14 @@ fn model(options: &Options<'_>, cores: &Cores, corpus: &Corpus, found: &Found) -
 /// No computer is steadier than this from run to run.
 const SPREAD_LEAST: f64 = 0.01;
 
-fn disk_store(disk: &Disk) -> Store {
+fn disk_store(disk: &Disk, overhead_ns: f64) -> Store {
     let last = disk.first_byte_ns.len() - 1;
     let point = |(i, ns): (usize, &f64)| QuantilePoint { at: fraction(i as f64 / last as f64), value: duration(*ns) };
     let rate =
         |bytes_per_s: f64, source: String| Some(Measured::new(ByteRate::of_base(rounded(bytes_per_s)), source, fraction(0.2)));
     let [small, large] = &disk.cpu[..] else { unreachable!("cold reads come in two sizes") };
     let per_byte = ((large.time_ns - small.time_ns) / (large.bytes - small.bytes)).max(0.0);
-    let fixed = (small.time_ns - per_byte * small.bytes).max(0.0);
+    let fixed = (small.time_ns - per_byte * small.bytes).max(0.0) + overhead_ns;
     let read = Cost {
         fixed: Some(Measured::new(duration(fixed), "open, read and close of a cold page", fraction(0.3))),
         per_byte: Some(Measured::new(ByteCost::of_base(rounded(per_byte)), "CPU time of cold reads of two sizes", fraction(0.3))),

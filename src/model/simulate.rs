@@ -92,7 +92,8 @@ impl Residual {
 }
 
 impl Latency {
-    fn to_sim(&self) -> sim::Distribution {
+    /// The latency in whole nanoseconds.
+    pub fn to_sim(&self) -> sim::Distribution {
         match self {
             Latency::Constant(value) => sim::Distribution::Constant(value.value.as_ns()),
             Latency::Table { points, .. } => {

@@ -73,7 +73,8 @@ impl Scenario {
     }
 
     /// Runs the loader on this computer: `source` holds the images, of the sizes in `samples`; the consumer, on this thread, does what
-    /// `[consumer]` says. What the scenario says of its store does not matter here: the images are read from where they are.
+    /// `[consumer]` says. The images are read from where they are, whatever the scenario says of its store, unless that is
+    /// [emulated](super::EMULATED): then every read waits as it says.
     ///
     /// # Errors
     ///
@@ -113,7 +114,11 @@ impl Scenario {
         let servers = [cores, threads, resolved.settings.lanes, resolved.settings.decode_limit.unwrap_or(usize::MAX)];
         let servers = servers.into_iter().min().unwrap_or(1);
         let recorder = recorder.preparation_servers(u32::try_from(servers).unwrap_or(u32::MAX));
+        let store_delay = self.emulated()?.map(|store| Arc::new(store) as Arc<dyn real::StoreDelay>);
+        let connections = self.store.connections.and_then(|n| usize::try_from(n).ok()).filter(|_| store_delay.is_some());
         let config = real::Config {
+            store_delay,
+            blocking_threads: connections.unwrap_or(real::Config::BLOCKING_THREADS),
             threads,
             seed: self.seed,
             reads: Reads::Auto,

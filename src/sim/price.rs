@@ -125,9 +125,20 @@ impl Prices {
         if !random {
             return [0; 2];
         }
-        let block = draw(self.seed, purpose, op.item.sample, occurrence(op));
-        [block.word(0), block.word(1)]
+        words(self.seed, purpose, op)
     }
+}
+
+#[inline]
+fn words(seed: u64, purpose: Purpose, op: &Op) -> [u64; 2] {
+    let block = draw(seed, purpose, op.item.sample, occurrence(op));
+    [block.word(0), block.word(1)]
+}
+
+/// The time until the first byte that this read of a simulation with this seed meets, from `distribution` \[ns\]: what an emulated store
+/// takes too, so that both meet the same luck.
+pub fn first_byte_ns(distribution: &Distribution, seed: u64, op: &Op) -> u64 {
+    distribution.at(words(seed, Purpose::FIRST_BYTE, op)[0])
 }
 
 /// Which draw of a sample's a leaf takes.

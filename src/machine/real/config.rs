@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
-use crate::{device::HostDevice, fault::Faults, source::Source};
+use crate::{device::HostDevice, fault::Faults, machine::Op, source::Source};
 
 /// Where reads run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,15 @@ impl Default for Wakes {
     }
 }
 
+/// What a store would take beyond what reading from where the samples are takes: an object store, emulated around local files.
+pub trait StoreDelay: Send + Sync {
+    /// From the request to its first byte.
+    fn first_byte(&self, op: &Op) -> Duration;
+
+    /// From the first byte to the last of so many.
+    fn transfer(&self, bytes: u64) -> Duration;
+}
+
 /// What a real machine is made of. `D` is the device that its batches go to.
 #[derive(Clone)]
 pub struct Config<D = HostDevice> {
@@ -54,6 +63,8 @@ pub struct Config<D = HostDevice> {
     pub blocking_threads: usize,
     /// Where reads run.
     pub reads: Reads,
+    /// What every read waits for beside its own time; all reads then run on threads that may wait.
+    pub store_delay: Option<Arc<dyn StoreDelay>>,
     /// When finished leaves wake the scheduler.
     pub wakes: Wakes,
     /// What is to go wrong.
@@ -82,6 +93,7 @@ impl Config<HostDevice> {
             threads: thread::available_parallelism().map_or(1, NonZeroUsize::get),
             blocking_threads: Config::BLOCKING_THREADS,
             reads: Reads::default(),
+            store_delay: None,
             wakes: Wakes::default(),
             faults: Faults::default(),
             seed: 0,
@@ -101,6 +113,7 @@ impl<D> Config<D> {
             threads,
             blocking_threads,
             reads,
+            store_delay,
             wakes,
             faults,
             seed,
@@ -109,6 +122,19 @@ impl<D> Config<D> {
             leaf_cpu,
         } = self;
         let device = Arc::new(device);
-        Config { source, device, threads, blocking_threads, reads, wakes, faults, seed, idle_bytes, stuck_after, leaf_cpu }
+        Config {
+            source,
+            device,
+            threads,
+            blocking_threads,
+            reads,
+            store_delay,
+            wakes,
+            faults,
+            seed,
+            idle_bytes,
+            stuck_after,
+            leaf_cpu,
+        }
     }
 }

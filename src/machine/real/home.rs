@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Wakes, clock::WallClock, pool::Pool, usage};
+use super::{StoreDelay, Wakes, clock::WallClock, pool::Pool, usage};
 use crate::{
     failure::{Failure, FailureKind},
     machine::{Clock, Recycler, Time},
@@ -18,6 +18,8 @@ use crate::{
 pub(super) struct Home {
     pub(super) clock: WallClock,
     pub(super) source: Arc<dyn Source>,
+    /// What every read waits for beside its own time.
+    pub(super) store_delay: Option<Arc<dyn StoreDelay>>,
     pub(super) recycler: Recycler,
     pub(super) handoff: Handoff<Completion>,
     /// Threads for CPU jobs and cached reads.
@@ -71,6 +73,7 @@ impl Home {
         Home {
             clock: WallClock::start(),
             source,
+            store_delay: None,
             recycler,
             handoff: Handoff::new(wakes.burst, age_ns),
             cpu,
@@ -107,12 +110,20 @@ impl Home {
     }
 
     /// Lets a leaf that began at `start` take `times` times as long, without giving its thread away.
-    #[expect(clippy::disallowed_methods, reason = "an injected fault holds a thread of the real machine")]
     pub(super) fn stretch(&self, start: Time, times: u32, wanted: &dyn Fn() -> bool) {
         let once = self.clock.now() - start;
-        let end = start + once * times;
+        self.wait_until(start + once * times, Duration::from_millis(1), wanted);
+    }
+
+    /// Waits as long as a store would, on this thread, and not much longer than anybody wants it.
+    pub(super) fn wait(&self, time: Duration, wanted: &dyn Fn() -> bool) {
+        self.wait_until(self.clock.now() + time, Duration::from_millis(20), wanted);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "threads of the real machine wait")]
+    fn wait_until(&self, end: Time, piece: Duration, wanted: &dyn Fn() -> bool) {
         while self.clock.now() < end && wanted() {
-            std::thread::sleep((end - self.clock.now()).min(Duration::from_millis(1)));
+            std::thread::sleep((end - self.clock.now()).min(piece));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     device::{CopyDone, Device},
     failure::{Failure, FailureKind},
     fault::{self, Fault},
-    machine::{Encoded, Slot},
+    machine::{Encoded, Op, Slot},
     sync::Leaf,
 };
 
@@ -55,7 +55,7 @@ where
 
 /// A read, which may move on from the pool to a thread that may wait.
 pub(super) struct Read<P> {
-    pub(super) sample: u64,
+    pub(super) op: Op,
     pub(super) fault: Option<Fault>,
     /// Whether this thread may wait for a device.
     pub(super) may_wait: bool,
@@ -76,7 +76,7 @@ impl<P: FromStore> Run for Cell<Read<P>, P::Bytes> {
             home.stretch(begun.start, times, &|| self.leaf.is_wanted());
         }
         let bytes = answer.as_ref().map_or(0, |encoded| encoded.data.len() as u64);
-        home.finish(begun, &self.leaf, answer.map(|encoded| P::from_store(read.sample, encoded)), bytes);
+        home.finish(begun, &self.leaf, answer.map(|encoded| P::from_store(read.op.item.sample, encoded)), bytes);
     }
 }
 
@@ -86,10 +86,15 @@ impl<P: FromStore> Read<P> {
         if let Some(fault @ Fault::Fail(_)) = self.fault {
             return Err(fault.failure().expect("a fault that fails its leaf has a failure"));
         }
+        let sample = self.op.item.sample;
         let mut encoded = home.recycler.take_used();
-        if self.may_wait {
-            home.source.read(self.sample, &mut encoded.data, wanted)?;
-        } else if !home.source.try_read(self.sample, &mut encoded.data)? {
+        if let Some(delay) = &home.store_delay {
+            home.wait(delay.first_byte(&self.op), wanted);
+            home.source.read(sample, &mut encoded.data, wanted)?;
+            home.wait(delay.transfer(encoded.data.len() as u64), wanted);
+        } else if self.may_wait {
+            home.source.read(sample, &mut encoded.data, wanted)?;
+        } else if !home.source.try_read(sample, &mut encoded.data)? {
             return Ok(None);
         }
         if let Some(fault) = self.fault {

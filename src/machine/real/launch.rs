@@ -106,7 +106,7 @@ where
     Fut: Future<Output = T>,
 {
     let threads = config.threads.max(1);
-    let home = Arc::new(Home::new(
+    let mut home = Home::new(
         config.source.clone(),
         Recycler::new(config.idle_bytes),
         Pool::new("cpu", threads),
@@ -114,7 +114,9 @@ where
         config.wakes,
         threads,
         config.leaf_cpu,
-    ));
+    );
+    home.store_delay = config.store_delay.clone();
+    let home = Arc::new(home);
     let closer = home.clone();
     let (running, wanted) = sync::mailbox(1);
     let started = home.cpu.start(&home, threads).and_then(|()| {

@@ -404,6 +404,33 @@ fn cached_reads_stay_on_the_pool_and_cold_ones_move_to_threads_that_may_wait() {
     }
 }
 
+/// A store whose first byte takes two milliseconds, and a thousand bytes another.
+struct SlowStore;
+
+impl StoreDelay for SlowStore {
+    fn first_byte(&self, _: &Op) -> Duration {
+        Duration::from_millis(2)
+    }
+
+    fn transfer(&self, bytes: u64) -> Duration {
+        Duration::from_micros(bytes)
+    }
+}
+
+#[test]
+fn an_emulated_store_has_every_read_wait_on_a_thread_that_may() {
+    let config = Config { source: Arc::new(Named { cold: false }), store_delay: Some(Arc::new(SlowStore)), ..config() };
+    let outcome = run(config, |m| async move {
+        let (_, read) = (m.read(op(StageId::FETCH, 0)).await.expect("it is read"), m.read(op(StageId::FETCH, 1)).await);
+        read.map(|encoded| encoded.data.clone()).expect("it is read")
+    });
+    let reader = String::from_utf8(outcome.value).expect("our own names");
+    assert!(reader.starts_with("towtank io"), "read by `{reader}`");
+    let ends: Vec<u64> = outcome.recorder.events().iter().filter(|e| e.kind == Kind::End).map(|e| e.time.since(e.since)).collect();
+    let least = 2_000_000 + 1_000 * reader.len() as u64;
+    assert!(ends.len() == 2 && ends.iter().all(|ns| *ns >= least), "{ends:?}, at least {least}");
+}
+
 #[test]
 fn a_lazy_machine_notices_a_lone_answer_by_its_tick() {
     let never = Wakes { burst: usize::MAX, dry_per_thread: 0, age: Duration::from_millis(2) };

@@ -74,11 +74,20 @@ impl Control {
 
 /// What the process uses beyond decoding, reading and scheduling, per leaf \[ns\].
 pub(super) fn overhead<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
-    let per_leaf = passes.map(|pass| {
-        let work: f64 = pass.decode_ns.iter().chain(&pass.read_ns).sum();
-        (pass.run.cpu_ns as f64 - work - pass.run.scheduler_cpu_ns as f64).max(0.0) / (2.0 * pass.decode_ns.len() as f64)
-    });
+    let per_leaf = passes.map(|pass| beyond_ns(pass).max(0.0) / (2.0 * pass.decode_ns.len() as f64));
     median(per_leaf.collect())
+}
+
+/// What a read uses beyond reading when it waits on a thread of its own \[ns\]: going to sleep, waking up, and the way there and back.
+/// `of_a_job_ns` is what a job of the pool uses beyond its work.
+pub(super) fn waiting_overhead(pass: &Pass, of_a_job_ns: f64) -> f64 {
+    (beyond_ns(pass) / (f64::from(pass.epochs) * pass.read_ns.len() as f64) - of_a_job_ns).max(0.0)
+}
+
+/// What the process uses beyond decoding, reading and scheduling \[ns\].
+fn beyond_ns(pass: &Pass) -> f64 {
+    let work: f64 = pass.decode_ns.iter().chain(&pass.read_ns).sum();
+    pass.run.cpu_ns as f64 - work * f64::from(pass.epochs) - pass.run.scheduler_cpu_ns as f64
 }
 
 /// From a job's submission to its start when the pool sleeps \[ns\].

@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use super::{CalibrateError, SEED, fit::Sample, median};
@@ -12,8 +13,8 @@ use crate::{
     failure::Failure,
     loader::{Fill, Settings},
     machine::{
-        Encoded, Item, Pixels, Work,
-        real::{self, Reads, usage},
+        Encoded, Item, Op, Pixels, Work,
+        real::{self, Reads, StoreDelay, usage},
     },
     measure::{Consumer, Run, measure},
     source::{Folder, Source},
@@ -27,6 +28,8 @@ const SIZES: [(u32, u32); 5] = [(200, 150), (333, 500), (500, 375), (800, 600), 
 const PHOTOGRAPHS: u64 = 40;
 /// Images of a user's folder that are enough, spread over the whole of it.
 const CHOSEN_MOST: u64 = 200;
+/// Epochs of a pass whose reads wait: enough to forget that threads are started.
+const WAITING_EPOCHS: u32 = 8;
 /// Fewer than these say nothing.
 const LEAST: usize = 16;
 
@@ -44,6 +47,8 @@ pub(super) struct Pass {
     pub(super) decode_ns: Vec<f64>,
     pub(super) read_ns: Vec<f64>,
     pub(super) run: Run,
+    /// How often every image was read and decoded.
+    pub(super) epochs: u32,
 }
 
 impl Corpus {
@@ -115,30 +120,60 @@ impl Corpus {
         self.observed(threads, 4 * threads, Recorder::new())
     }
 
+    /// The loader over all images some times, reading on threads that wait a little for each, as they do for a store.
+    pub(super) fn waiting_pass(&self, threads: usize) -> Result<Pass, CalibrateError> {
+        self.run(threads, 64, Recorder::new(), Some(Arc::new(Pause)), WAITING_EPOCHS)
+    }
+
     /// The same with another number of lanes, and events for `recorder`.
     pub(super) fn observed(&self, threads: usize, lanes: usize, recorder: Recorder) -> Result<Pass, CalibrateError> {
+        self.run(threads, lanes, recorder, None, 1)
+    }
+
+    fn run(
+        &self,
+        threads: usize,
+        lanes: usize,
+        recorder: Recorder,
+        store_delay: Option<Arc<dyn StoreDelay>>,
+        epochs: u32,
+    ) -> Result<Pass, CalibrateError> {
         let count = self.sizes.len();
         let times = || Arc::new(Mutex::new(vec![0.0; count]));
         let (decode_ns, read_ns) = (times(), times());
         let source = Arc::new(Observed { inner: self.images.clone(), read_ns: read_ns.clone() });
         let fill = Decode { decoder: self.decoder.clone(), decode_ns: decode_ns.clone() };
-        let config = real::Config { threads, reads: Reads::Pool, ..real::Config::new(source) };
+        let config = real::Config { threads, reads: Reads::Pool, store_delay, ..real::Config::new(source) };
         let mut settings = Settings::new(count as u64, 32, self.decoder.target().bytes());
         settings.shuffle = Some(SEED);
         settings.lanes = lanes;
+        settings.epochs = epochs;
         settings.sample_bytes = self.sizes.iter().map(|s| s.0 as u64).max().unwrap_or(1).max(1);
         let run = measure(config, settings.resolve()?, fill, Consumer::EAGER, recorder, |_| ())?;
         if let Err(error) = run.end {
             return Err(CalibrateError::Loader(error));
         }
         let take = |times: Arc<Mutex<Vec<f64>>>| times.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(Pass { decode_ns: take(decode_ns), read_ns: take(read_ns), run })
+        Ok(Pass { decode_ns: take(decode_ns), read_ns: take(read_ns), run, epochs })
     }
 
     /// The median time of every image over the passes.
     pub(super) fn samples(&self, passes: &[&Pass], times: impl Fn(&Pass) -> &Vec<f64>) -> Vec<Sample> {
         let median_of = |i: usize| median(passes.iter().map(|pass| times(pass)[i]).collect());
         self.sizes.iter().enumerate().map(|(i, &(bytes, pixels))| Sample { bytes, pixels, time_ns: median_of(i) }).collect()
+    }
+}
+
+/// What reads wait that are measured on threads that wait.
+struct Pause;
+
+impl StoreDelay for Pause {
+    fn first_byte(&self, _: &Op) -> Duration {
+        Duration::from_micros(500)
+    }
+
+    fn transfer(&self, _: u64) -> Duration {
+        Duration::from_micros(100)
     }
 }
 
