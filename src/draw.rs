@@ -65,6 +65,8 @@ impl Purpose {
     pub const BANDWIDTH: Purpose = Purpose(14);
     /// Resampling when an uncertainty is estimated.
     pub const BOOTSTRAP: Purpose = Purpose(15);
+    /// What an uncertain number of a model may be.
+    pub const UNCERTAINTY: Purpose = Purpose(16);
     /// The first number that this crate leaves to others.
     pub const CUSTOM: Purpose = Purpose(1 << 16);
 }
@@ -262,6 +264,7 @@ mod tests {
             Purpose::EXPLORE,
             Purpose::BANDWIDTH,
             Purpose::BOOTSTRAP,
+            Purpose::UNCERTAINTY,
             Purpose::CUSTOM,
         ];
         let count = numbers.len();

@@ -18,6 +18,7 @@
 pub mod calibrate;
 mod cost;
 mod dataset;
+mod drawn;
 pub mod fit;
 mod load;
 mod machine;

@@ -23,6 +23,7 @@ pub mod bounds;
 mod facts;
 pub mod html;
 pub(crate) mod humane;
+mod intervals;
 mod metrics;
 pub mod perfetto;
 mod terminal;
@@ -31,6 +32,7 @@ pub use bottleneck::{Bottleneck, Evidence, LaneTime, Next};
 pub use bounds::{Bound, Bounds};
 pub use facts::{Facts, Load, Resource};
 pub use html::{Html, WhatIf};
+pub use intervals::{Interval, Intervals};
 pub use metrics::{EpochMetrics, Metrics, QueueMetrics, StageMetrics};
 pub use perfetto::Perfetto;
 pub use terminal::Style;
@@ -48,6 +50,9 @@ pub struct Report {
     /// What the simulated machine did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Metrics>,
+    /// Where what was simulated lies when the machine is as uncertain as its model says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<Intervals>,
     /// What the simulated machine did when it was fed with the measured times of the leaves, see
     /// [`Scenario::replay`](crate::scenario::Scenario::replay).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +125,18 @@ impl Report {
         let errors = simulated.as_ref().zip(measured.as_ref()).map(|(s, m)| Errors::of(s, m));
         let bottleneck = measured.as_ref().or(simulated.as_ref()).map(|m| m.bottleneck.name.clone());
         let (scenario, expectations) = (scenario.into(), Vec::new());
-        Report { scenario, seed, bottleneck, simulated, replayed: None, measured, errors, error: None, expectations }
+        Report {
+            scenario,
+            seed,
+            bottleneck,
+            simulated,
+            intervals: None,
+            replayed: None,
+            measured,
+            errors,
+            error: None,
+            expectations,
+        }
     }
 
     /// Adds the simulation that was fed with measured times, and says with it where the errors come from.

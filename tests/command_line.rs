@@ -264,6 +264,42 @@ fn an_emulated_store_is_as_slow_as_the_scenario_says_on_both_machines() {
 }
 
 #[test]
+fn a_frozen_prediction_is_judged_as_it_was_and_a_changed_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = folder.path().join("images");
+    fs::create_dir(&images).unwrap();
+    for i in 0..12 {
+        let spec = synth::Spec { width: 64, height: 48, ..synth::Spec::plan(7, i) };
+        fs::write(images.join(format!("{i}.jpg")), synth::jpeg(&spec)).unwrap();
+    }
+    let (data, file) = (images.to_str().unwrap(), folder.path().join("before.json"));
+    let file = file.to_str().unwrap();
+    let sets = ["--set", "machine=reference-2core", "--set", "loader.batch=4", "--set", "consumer.step=1 ms"];
+    let freeze = towtank(&[&["sim", "quickstart", "--json", "--data", data, "--freeze", file], &sets[..]].concat());
+    assert_eq!(freeze.status.code(), Some(0), "{}", stderr(&freeze));
+    let predicted = report(&freeze);
+    let judge = || towtank(&["compare", "--frozen", file, "--data", data, "--json"]);
+    let judged = judge();
+    assert!(stderr(&judged).contains("judging a prediction frozen"), "{}", stderr(&judged));
+    let told = report(&judged);
+    assert_eq!(told["simulated"]["trace_hash"], predicted["simulated"]["trace_hash"]);
+    assert_eq!(told["intervals"], predicted["intervals"]);
+    assert_eq!(told["measured"]["delivered"], 24);
+    let (low, high) = (&told["intervals"]["samples_per_s"]["low"], &told["intervals"]["samples_per_s"]["high"]);
+    assert!(low.as_f64().unwrap() < high.as_f64().unwrap(), "{told}");
+
+    fs::write(images.join("more.jpg"), fs::read(images.join("0.jpg")).unwrap()).unwrap();
+    let others = judge();
+    assert_eq!(others.status.code(), Some(2));
+    assert!(stderr(&others).contains("the images are not those that were predicted for"), "{}", stderr(&others));
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text.replace("loader.batch=4", "loader.batch=6")).unwrap();
+    let changed = judge();
+    assert_eq!(changed.status.code(), Some(2));
+    assert!(stderr(&changed).contains("was changed after it was frozen"), "{}", stderr(&changed));
+}
+
+#[test]
 fn help_shows_examples() {
     for args in [&["--help"] as &[&str], &["sim", "--help"], &["synth", "--help"]] {
         let output = towtank(args);

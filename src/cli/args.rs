@@ -66,7 +66,10 @@ Examples:
   towtank compare quickstart --set loader.threads=1 --set \"consumer.step=20 ms\"
   towtank compare quickstart --data ~/photos --json
 
-The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found.";
+  towtank sim quickstart --freeze before.json && towtank compare --frozen before.json
+
+The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found. Before each run it sees how fast
+the computer is at that moment.";
 
 const CALIBRATE_EXAMPLES: &str = "\
 Examples:
@@ -111,7 +114,10 @@ Examples:
   towtank sim quickstart                             on this computer, if calibrated
   towtank sim slow-store --set store.connections=17 --set \"store.first_byte=42.5 ms\"
   towtank sim imagenet-s3 --set machine=my-machine.toml
-  towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev";
+  towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev
+  towtank sim imagenet-p4d --set dataset.count=65536 --intervals
+                                                     how sure the model's numbers make it
+  towtank sim quickstart --freeze before.json        a prediction that nobody can change afterwards";
 
 /// What every verb that takes a scenario takes.
 #[derive(Clone, Debug, ClapArgs)]
@@ -163,6 +169,15 @@ pub(crate) struct SimArgs {
     /// Take the sizes of the images in this folder, searched recursively, instead of the scenario's dataset
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+
+    /// Draw the machine N times from its model's uncertainties, and report where the figures lie
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "40",
+          value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    pub(crate) intervals: Option<u64>,
+
+    /// Write the prediction, with all it was made from and a hash, for `towtank compare --frozen FILE` to judge
+    #[arg(long, value_name = "FILE")]
+    pub(crate) freeze: Option<PathBuf>,
 }
 
 /// `towtank calibrate`
@@ -280,8 +295,36 @@ pub(crate) struct RunArgs {
 /// `towtank compare`
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct CompareArgs {
+    /// A scenario file, or the name of a scenario that is part of the program
+    #[arg(required_unless_present = "frozen", conflicts_with = "frozen")]
+    pub(crate) scenario: Option<String>,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Seed of every draw, instead of the scenario's
+    #[arg(long, value_name = "N", conflicts_with = "frozen")]
+    pub(crate) seed: Option<u64>,
+
+    /// Set a field of the scenario, such as `loader.batch=64` or `consumer.step=50 ms`; may be given again
+    #[arg(long = "set", value_name = "PATH=VALUE", conflicts_with = "frozen")]
+    pub(crate) sets: Vec<String>,
+
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) output: OutputArgs,
+
+    /// A folder of JPEG or PNG images, searched recursively, instead of the scenario's
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Draw the machine N times from its model's uncertainties, and report where the figures lie; 0 for not at all
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub(crate) intervals: u64,
+
+    /// Judge a prediction that `towtank sim --freeze FILE` wrote earlier
+    #[arg(long, value_name = "FILE", conflicts_with = "recalibrate")]
+    pub(crate) frozen: Option<PathBuf>,
 
     /// Measure this computer anew, also when an earlier calibration was kept
     #[arg(long)]

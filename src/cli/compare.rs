@@ -1,10 +1,18 @@
 //! `towtank compare`: what was predicted, what was measured, and how far they differ.
 
-use std::sync::Arc;
+use std::{
+    fmt::Display,
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use towtank::{
+    document::Diagnostic,
+    model::MachineModel,
     report::{Expectation, Html, Report},
-    scenario::{self, MachineChoice, Verdict},
+    scenario::{self, Frozen, MachineChoice, Overrides, Scenario, Verdict},
     trace::Recorder,
 };
 
@@ -14,26 +22,35 @@ use super::{
     images::{images, settle},
     output::{Files, Spinner, say, tell},
     run::{ended_early, failed, refuse_endless},
-    this_computer::this_computer,
+    this_computer::{ago, this_computer},
 };
 
+/// What is compared: a scenario, the machine that it is predicted for, and the prediction that was frozen, when it was.
+struct Subject {
+    scenario: Scenario,
+    machine: Option<MachineModel>,
+    frozen: Option<Frozen>,
+}
+
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
-    let typed = &args.run.scenario;
-    let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
+    let Subject { scenario, machine, frozen } = subject(args)?;
     refuse_endless(&scenario)?;
-    let (files, recorder) = Files::open(&args.run.output)?;
-    let images = images(&scenario, args.run.data.as_deref())?;
-    let machine = match &scenario.machine {
-        MachineChoice::This => this_computer(&scenario, args.recalibrate)?,
-        MachineChoice::Named(name) => {
-            say(&format!("note: the prediction is for the machine `{name}` that the scenario names, not for this computer"));
-            scenario.machine_model()?
-        }
+    let (files, recorder) = Files::open(&args.output)?;
+    let images = images(&scenario, args.data.as_deref())?;
+    if let Some(frozen) = &frozen {
+        frozen.is_for(&images.samples).map_err(|error| wrong(args, &error))?;
+    }
+    let machine = match machine {
+        Some(machine) => machine,
+        None => this_computer(&scenario, args.recalibrate)?,
     };
 
     let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
     let simulated = scenario.simulate(&machine, &images.samples, files.watch(Recorder::new()))?;
     drop(spinner);
+    if let Some(frozen) = &frozen {
+        frozen.is_repeated_by(&simulated).map_err(|error| wrong(args, &error))?;
+    }
     settle(&scenario, &images.folder);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let measured = scenario.measure_leaves(images.folder.clone(), &images.samples, recorder);
@@ -50,13 +67,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     if let Some(replayed) = replayed {
         report.set_replayed(replayed.metrics);
     }
+    if args.intervals > 0 {
+        let spinner = Spinner::start("simulating on what the machine may be".to_owned());
+        report.intervals = Some(scenario.intervals(&machine, &images.samples, args.intervals)?);
+        drop(spinner);
+    }
     let both = simulated.verdicts.iter().map(|v| named(v, "simulated"));
     let verdicts: Vec<Verdict> = both.chain(measured.verdicts.iter().map(|v| named(v, "measured"))).collect();
     report.expectations = verdicts.iter().map(Expectation::from).collect();
     let ends = [("simulated loader", &simulated.error), ("measured loader", &measured.error)];
     let early = ends.into_iter().find_map(|(which, error)| Some(ended_early(which, error.as_ref()?, &images.folder)));
     report.error.clone_from(&early);
-    let told = tell(&report, &verdicts, typed.json);
+    let told = tell(&report, &verdicts, args.json);
     let closed = files.close(&mut measured.recorder, |traced| {
         Html::new(&report).simulated(simulated.recorder.timeline()).measured(traced.timeline()).render()
     });
@@ -64,6 +86,39 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),
     }
+}
+
+/// The scenario that was named, or the one of a frozen prediction.
+fn subject(args: &CompareArgs) -> Result<Subject, Ending> {
+    if let Some(path) = &args.frozen {
+        let text = fs::read_to_string(path).map_err(|error| wrong(args, &error))?;
+        let frozen = Frozen::read(&text).map_err(|error| wrong(args, &error))?;
+        say(&format!("note: judging a prediction frozen {} ago, SHA-256 {}", age(&frozen), frozen.sha256()));
+        return Ok(Subject { scenario: frozen.scenario()?, machine: Some(frozen.machine()?), frozen: Some(frozen) });
+    }
+    let name = args.scenario.as_deref().unwrap_or_default();
+    let scenario = scenario::load(name, &Overrides { sets: args.sets.clone(), seed: args.seed })?;
+    let machine = match &scenario.machine {
+        MachineChoice::This => None,
+        MachineChoice::Named(name) => {
+            say(&format!("note: the prediction is for the machine `{name}` that the scenario names, not for this computer"));
+            Some(scenario.machine_model()?)
+        }
+    };
+    Ok(Subject { scenario, machine, frozen: None })
+}
+
+/// A frozen prediction that cannot be judged.
+fn wrong(args: &CompareArgs, error: &dyn Display) -> Ending {
+    let path = args.frozen.as_deref().unwrap_or(Path::new(""));
+    let diagnostic = Diagnostic::new(format!("cannot judge `{}`: {error}", path.display()));
+    diagnostic.hint("`--frozen` takes what `towtank sim SCENARIO --freeze FILE` wrote").into()
+}
+
+#[expect(clippy::disallowed_methods, reason = "when a prediction was made is told, and changes nothing")]
+fn age(frozen: &Frozen) -> String {
+    let made = SystemTime::UNIX_EPOCH + Duration::from_secs(frozen.made_unix_s);
+    SystemTime::now().duration_since(made).map_or_else(|_| "0 s".to_owned(), ago)
 }
 
 fn named(verdict: &Verdict, which: &str) -> Verdict {

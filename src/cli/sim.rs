@@ -1,11 +1,11 @@
 //! `towtank sim`: what a scenario's loader will do.
 
-use std::path::Path;
+use std::{fs::File, io::Write, path::Path, time::SystemTime};
 
 use towtank::{
     model,
     report::Html,
-    scenario::{self, MachineChoice, REFERENCE, Samples, Scenario},
+    scenario::{self, Frozen, MachineChoice, REFERENCE, Samples, Scenario},
     units::Count,
 };
 
@@ -13,29 +13,66 @@ use super::{
     Ending,
     args::SimArgs,
     images::images,
+    new_file::{Kind, NewFile},
     output::{Files, Spinner, say, tell},
+    this_computer::this_computer,
 };
 
 pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
-    let machine = scenario.machine_model()?;
-    note_the_reference(&scenario);
-    let samples = samples(args.data.as_deref(), &scenario)?;
+    let frozen = args.freeze.as_deref().map(|path| NewFile::open(path, &FROZEN)).transpose()?;
+    // What is to be judged by a run is of the images and the computer of that run.
+    let (machine, samples) = match (&frozen, &scenario.machine) {
+        (Some(_), MachineChoice::This) => (this_computer(&scenario, false)?, images(&scenario, args.data.as_deref())?.samples),
+        (Some(_), MachineChoice::Named(_)) => (scenario.machine_model()?, images(&scenario, args.data.as_deref())?.samples),
+        (None, _) => {
+            let machine = scenario.machine_model()?;
+            note_the_reference(&scenario);
+            (machine, samples(args.data.as_deref(), &scenario)?)
+        }
+    };
     let (files, recorder) = Files::open(&args.output)?;
     let spinner = Spinner::start(format!("simulating {} samples", Count(samples.count() * u64::from(scenario.loader.epochs))));
     let simulated = scenario.simulate(&machine, &samples, recorder);
     drop(spinner);
     let mut simulated = simulated?;
     let mut report = simulated.report(&scenario);
+    if let Some(draws) = args.intervals.or(frozen.as_ref().map(|_| DRAWS)) {
+        let spinner = Spinner::start(format!("simulating {draws} times on what the machine may be"));
+        report.intervals = Some(scenario.intervals(&machine, &samples, draws)?);
+        drop(spinner);
+    }
     let early = simulated.error.as_ref().map(|error| format!("the loader ended early: {error}"));
     report.error.clone_from(&early);
     let told = tell(&report, &simulated.verdicts, typed.json);
+    if let (Some((file, out)), Some(intervals), None) = (frozen, &report.intervals, &early) {
+        let text = scenario::text(&typed.scenario)?;
+        freeze(file, out, &Frozen::new(text, &typed.overrides(), &machine, &samples, &simulated, intervals, now_unix_s()))?;
+    }
     let closed = files.close(&mut simulated.recorder, |traced| Html::new(&report).simulated(traced.timeline()).render());
     match early {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),
     }
+}
+
+/// Draws of the machine for a prediction that is frozen.
+const DRAWS: u64 = 40;
+
+const FROZEN: Kind = Kind { flag: "--freeze", what: "frozen prediction", start: Frozen::START };
+
+fn freeze(file: NewFile, mut out: File, frozen: &Frozen) -> Result<(), Ending> {
+    let path = file.path().to_owned();
+    out.write_all(frozen.write().as_bytes()).and_then(|()| file.finish())?;
+    let (path, hash) = (path.display(), frozen.sha256());
+    say(&format!("prediction frozen in `{path}`, SHA-256 {hash}; `towtank compare --frozen {path}` judges it"));
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "when a prediction was made is no part of it")]
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The samples: those of a folder's images, or as the scenario knows them.

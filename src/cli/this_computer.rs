@@ -89,7 +89,8 @@ fn kept(path: &Path, decoder: &Decoder) -> Option<MachineModel> {
     }
 }
 
-fn ago(age: Duration) -> String {
+/// How long ago, in the unit that suits.
+pub(super) fn ago(age: Duration) -> String {
     match age.as_secs() {
         s @ 0..120 => format!("{s} s"),
         s @ 120..7200 => format!("{} min", s / 60),

@@ -4,7 +4,7 @@ use std::{env, io::IsTerminal};
 
 use self::table::{Align, Table};
 use super::{
-    Attributed, Errors, Metrics, Report, StageMetrics,
+    Attributed, Errors, Interval, Metrics, Report, StageMetrics,
     humane::{bytes, count, number, percent, rate, seconds},
 };
 
@@ -71,6 +71,7 @@ pub(super) fn render(report: &Report, style: Style) -> String {
         }
     };
     section("", figures(&columns, report.errors.as_ref(), style));
+    section("predicted within", intervals(report, style));
     section("error, by where it comes from", origins(report, style));
     section("stages", stages(&columns, style));
     section("queues", queues(&columns, style));
@@ -146,6 +147,33 @@ fn figures(columns: &[Column<'_>], errors: Option<&Errors>, style: Style) -> Str
     row("duration", &|m| Some(seconds(m.duration_s)), blank());
     row("trace hash", &|m| m.trace_hash.clone(), blank());
     table.render(Align::Right, |text| style.bold(text))
+}
+
+/// Where the simulated figures lie, and whether the measured ones lie there too; nothing when nobody asked.
+fn intervals(report: &Report, style: Style) -> String {
+    let Some(intervals) = &report.intervals else { return String::new() };
+    let level = format!("{:.0} % of {} draws", intervals.level * 100.0, count(intervals.draws));
+    let mut header = vec![level, "from".to_owned(), "to".to_owned()];
+    header.extend(report.measured.as_ref().map(|_| "measured".to_owned()));
+    let mut table = Table::new(header);
+    let mut row = |name: &str, interval: Option<Interval>, figure: fn(&Metrics) -> Option<f64>, show: fn(f64) -> String| {
+        let Some(interval) = interval else { return };
+        let mut cells = vec![name.to_owned(), show(interval.low), show(interval.high)];
+        cells.extend(report.measured.as_ref().map(|m| match figure(m) {
+            Some(value) if interval.holds(value) => "within".to_owned(),
+            Some(value) if value < interval.low => "below".to_owned(),
+            Some(_) => "above".to_owned(),
+            None => NONE.to_owned(),
+        }));
+        table.row(cells);
+    };
+    row("throughput", intervals.samples_per_s, |m| Some(m.samples_per_s), rate);
+    row("  without start-up", intervals.steady_samples_per_s, |m| m.steady_samples_per_s, rate);
+    row("accelerator utilization", intervals.accelerator_utilization, |m| m.accelerator_utilization, percent);
+    row("time to first batch", intervals.time_to_first_batch_s, |m| m.time_to_first_batch_s, seconds);
+    row("data stall", intervals.stall_s, |m| Some(m.stall_s), seconds);
+    row("CPU time", intervals.cpu_s, |m| m.cpu_s, seconds);
+    table.render(Align::Right, |text| style.faint(text))
 }
 
 /// The errors taken apart; nothing without a replay.

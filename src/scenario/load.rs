@@ -66,8 +66,12 @@ pub fn load(path_or_name: &str, overrides: &Overrides) -> Result<Scenario, Troub
     parse(&name, &text, overrides)
 }
 
-/// The text of the scenario of this name, or in this file, and what errors call it.
-pub(super) fn text(path_or_name: &str) -> Result<(String, String), Trouble> {
+/// What errors call the scenario of this name, or in this file, and its text.
+///
+/// # Errors
+///
+/// When there is no such scenario.
+pub fn text(path_or_name: &str) -> Result<(String, String), Trouble> {
     match embedded(path_or_name) {
         Some(text) => Ok((format!("scenarios/{path_or_name}.toml"), text.to_owned())),
         None if looks_like_a_path(path_or_name) => {

@@ -426,7 +426,8 @@ fn an_emulated_store_has_every_read_wait_on_a_thread_that_may() {
     });
     let reader = String::from_utf8(outcome.value).expect("our own names");
     assert!(reader.starts_with("towtank io"), "read by `{reader}`");
-    let ends: Vec<u64> = outcome.recorder.events().iter().filter(|e| e.kind == Kind::End).map(|e| e.time.since(e.since)).collect();
+    let ends: Vec<u64> =
+        outcome.recorder.events().iter().filter(|e| e.kind == Kind::End).map(|e| e.time.since(e.since)).collect();
     let least = 2_000_000 + 1_000 * reader.len() as u64;
     assert!(ends.len() == 2 && ends.iter().all(|ns| *ns >= least), "{ends:?}, at least {least}");
 }
