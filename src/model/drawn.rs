@@ -101,6 +101,8 @@ impl Luck {
         self.vary_if(&mut store.per_connection, &format!("{path}.per_connection"));
         self.vary_if(&mut store.bandwidth, &format!("{path}.bandwidth"));
         self.vary_if(&mut store.requests, &format!("{path}.requests"));
+        self.vary_if(&mut store.iops, &format!("{path}.iops"));
+        self.vary_if(&mut store.rotation, &format!("{path}.rotation"));
         if let Some(cost) = &mut store.cost {
             self.vary_cost(cost, &format!("{path}.cost"));
         }
