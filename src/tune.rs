@@ -18,7 +18,8 @@
 //! - What the [search] excludes, it excludes exactly, and it tells what it only [presumed](search::Proof).
 //!
 //! Long epochs are cut to their first samples, for a figure of a steady state needs no million of them; throughput is then that without
-//! start-up. What a cut promises, the verification has to keep.
+//! start-up. What a cut promises, the verification has to keep. Where it does not, the cut overstates: from then on a point must meet the
+//! goal by as much more as the worst of the rejected ones fell short of its promise, and the next winner is verified.
 
 use std::{convert::Infallible, sync::Mutex};
 
@@ -175,7 +176,7 @@ pub fn tune(
     let ranks_asked = question.space.of(Field::Ranks).map_or_else(|| vec![now.ranks], <[u64]>::to_vec);
     let cut = Cut::of(scenario, samples, ranks_asked.iter().copied().max().unwrap_or(1), question.samples);
     let tuning = Tuning { scenario, machine, samples, cut, question };
-    let as_it_is = tuning.whole(&now)?;
+    let as_it_is = tuning.whole(&now, false)?;
     let mut combinations = Vec::new();
     let least = |axes: &[Axis]| {
         combinations = tuning.combinations(axes, &[]);
@@ -189,41 +190,52 @@ pub fn tune(
     watch(Progress::Searching { points: possible as u64, most: question.simulations.min(possible) });
 
     let figures: Vec<Mutex<Option<Vec<Option<f64>>>>> = points.iter().map(|_| Mutex::new(None)).collect();
+    let figures_at = |at: usize| figures[at].lock().expect("nobody panics with it").clone();
     let levels: Vec<[u16; AXES]> = points.iter().map(|p| p.levels).collect();
-    let evaluate = |at: usize| -> Result<Found, Infallible> {
-        let told = tuning.cut_run(&space.at(&levels[at])).ok();
-        let values: Vec<Option<f64>> =
-            question.goals.iter().map(|g| told.as_ref().and_then(|m| g.figure.of(m, tuning.cut.part))).collect();
-        let found = tuning.judged(&values);
-        *figures[at].lock().expect("nobody panics with it") = Some(values);
-        watch(Progress::Simulated);
-        Ok(found)
-    };
     let mut search = Search::new(points, question.simulations);
-    let mut rejected = Vec::new();
+    let mut rejected: Vec<usize> = Vec::new();
+    let mut kept = vec![1.0; question.goals.len()];
     let winner = loop {
-        let Ok(()) = search.run(evaluate);
+        let Ok(()) = search.run(|at| -> Result<Found, Infallible> {
+            let told = tuning.cut_run(&space.at(&levels[at])).ok();
+            let values: Vec<Option<f64>> =
+                question.goals.iter().map(|g| told.as_ref().and_then(|m| g.figure.of(m, tuning.cut.part))).collect();
+            let found = tuning.judged(&values, &kept);
+            *figures[at].lock().expect("nobody panics with it") = Some(values);
+            watch(Progress::Simulated);
+            Ok(found)
+        });
         let Some(at) = search.winner() else { break None };
         watch(Progress::Verifying);
-        let settings = space.at(&levels[at]);
-        let verified = tuning.whole(&settings);
-        match verified {
+        let promised = figures_at(at).unwrap_or_default();
+        match tuning.whole(&space.at(&levels[at]), true) {
             Ok(choice) if choice.meets => break Some(choice),
-            _ => rejected.push(settings),
+            Ok(choice) => {
+                for (goal, told) in choice.figures.iter().enumerate().filter(|(_, told)| !told.met) {
+                    if let (Some(promised), Some(came)) = (promised[goal], told.worst) {
+                        let part = if promised > 0.0 { came / promised } else { 1.0 };
+                        kept[goal] = if told.figure.more_is_better() { part.min(kept[goal]) } else { part.max(kept[goal]) };
+                    }
+                }
+            }
+            // One that does not come to its end says nothing about others.
+            Err(_) => {}
         }
+        rejected.push(at);
         if rejected.len() >= REJECTED_MOST {
             break None;
         }
-        search.reject_winner();
+        search
+            .reconsider(|at| !rejected.contains(&at) && figures_at(at).is_some_and(|values| tuning.judged(&values, &kept).meets));
     };
-    let figure = |at: usize, goal: usize| {
-        let values = figures[at].lock().expect("nobody panics with it");
-        values.as_ref().and_then(|v| v[goal])
-    };
+    let end = winner.as_ref().and(search.winner()).unwrap_or(levels.len());
+    let promised = |at: &usize| figures_at(*at).is_some_and(|values| tuning.judged(&values, &vec![1.0; kept.len()]).meets);
+    let put_off = (0..end).filter(|at| !rejected.contains(at)).filter(promised).count();
+    let figure = |at: usize| figures_at(at).and_then(|values| values[0]);
     let on_front = |at: usize| {
         let settings = space.at(&levels[at]);
         let meets = search.found(at).is_some_and(|f| f.meets);
-        Some(OnFront { settings, costs: tuning.costs(&settings), figure: figure(at, 0)?, meets })
+        Some(OnFront { settings, costs: tuning.costs(&settings), figure: figure(at)?, meets })
     };
     let front: Vec<OnFront> = search.front().into_iter().filter_map(on_front).collect();
     let simulated: Vec<OnFront> = (0..levels.len()).filter(|at| search.found(*at).is_some()).filter_map(on_front).collect();
@@ -242,13 +254,14 @@ pub fn tune(
         ceilings: !ceilings.iter().all(|(_, c)| c.is_none()),
         simulated: search.evaluated() as u64,
         proof: search.proof(),
-        space,
         as_it_is,
         winner,
-        rejected,
+        rejected: rejected.iter().map(|at| space.at(&levels[*at])).collect(),
+        put_off: put_off as u64,
         limit,
         front,
         all: simulated,
+        space,
     })
 }
 
@@ -271,13 +284,19 @@ impl Tuning<'_> {
         advise::figures(&settings.on(self.scenario), self.machine, &self.cut.samples)
     }
 
-    /// The whole scenario under all seeds: the worst of each figure counts.
-    fn whole(&self, settings: &Settings) -> Result<Choice, SimulateError> {
+    /// The whole scenario under all seeds: the worst of each figure counts. One that has to meet the goals is simulated under the first
+    /// seed alone when it fails there.
+    fn whole(&self, settings: &Settings, must_meet: bool) -> Result<Choice, SimulateError> {
         let one = |seed: &u64| {
             let scenario = Scenario { seed: *seed, ..settings.on(self.scenario) };
             advise::figures(&scenario, self.machine, self.samples)
         };
-        let runs: Vec<Metrics> = self.seeds().par_iter().map(one).collect::<Result<_, _>>()?;
+        let seeds = self.seeds();
+        let first = if must_meet { 1 } else { seeds.len() };
+        let mut runs: Vec<Metrics> = seeds[..first].par_iter().map(one).collect::<Result<_, _>>()?;
+        if self.question.goals.iter().all(|goal| runs.iter().all(|m| goal.met_by(goal.figure.of(m, 1.0)))) {
+            runs.extend(seeds[first..].par_iter().map(one).collect::<Result<Vec<_>, _>>()?);
+        }
         let told = |goal: &Goal| {
             let values: Option<Vec<f64>> = runs.iter().map(|m| goal.figure.of(m, 1.0)).collect();
             let worst = values.as_deref().map(|v| {
@@ -409,9 +428,10 @@ impl Tuning<'_> {
         }
     }
 
-    fn judged(&self, values: &[Option<f64>]) -> Found {
-        let goals = self.question.goals.iter().zip(values);
-        let unmet = || goals.clone().filter(|(goal, value)| !goal.met_by(**value));
+    /// What values of the goals' figures say, when only the part `kept` of each can be counted on.
+    fn judged(&self, values: &[Option<f64>], kept: &[f64]) -> Found {
+        let goals = self.question.goals.iter().zip(values.iter().zip(kept));
+        let unmet = || goals.clone().filter(|(goal, (value, kept))| !goal.met_by(value.map(|v| v * *kept)));
         let by_more = |figure| matches!(figure, Figure::Throughput | Figure::AcceleratorUtilization | Figure::TimeToFirstBatch);
         Found {
             grade: self.grade(values[0]),

@@ -1,5 +1,7 @@
 //! What tuning found as a page for a browser: cost against figure, with the front drawn.
 
+use std::{cmp::Ordering, collections::BTreeSet};
+
 use super::{Choice, Cost, OnFront, Tuned, tuned::listed};
 use crate::report::html::{escaped, page};
 
@@ -29,7 +31,7 @@ impl Tuned {
             let figure = escaped(&self.goals[0].figure.title());
             body.push_str(&format!(
                 "<section><h2>{figure} against {cost}</h2><p class=\"note\">Every point that was simulated; filled ones meet the \
-                 goal. The line is the best for so much or less.</p>{chart}</section>\n"
+                 goal. The line is the best for so much or less; the scale of costs is logarithmic.</p>{chart}</section>\n"
             ));
         }
         body.push_str(&format!("<section><h2>Front</h2><div class=\"scroll\">{}</div></section>\n", self.table()));
@@ -57,10 +59,12 @@ impl Tuned {
 
     fn chart(&self, number: usize, cost: Cost) -> String {
         let goal = &self.goals[0];
-        let amount = |point: &OnFront| point.costs[number] as f64;
-        let most_x = self.all.iter().map(amount).fold(0.0, f64::max).max(1.0) * 1.04;
+        // Costs are compared by their ratios.
+        let amount = |point: &OnFront| (point.costs[number].max(1) as f64).log2();
+        let (low, high) = self.all.iter().map(amount).fold((f64::MAX, 0.0), |(low, high), x| (x.min(low), x.max(high)));
+        let (low, high) = ((low - 0.1).min(high), high + 0.1);
         let most_y = self.all.iter().map(|p| p.figure).fold(goal.value, f64::max).max(f64::MIN_POSITIVE) * 1.06;
-        let x = |v: f64| LEFT + v / most_x * (WIDTH - LEFT - 10.0);
+        let x = |v: f64| LEFT + (v - low) / (high - low) * (WIDTH - LEFT - 10.0);
         let y = |v: f64| 10.0 + (1.0 - v / most_y) * (HEIGHT - BOTTOM - 10.0);
         let (title, base) = (escaped(&goal.figure.title()), y(0.0));
         let mut out = format!(
@@ -68,60 +72,56 @@ impl Tuned {
              <path class=\"axes\" d=\"M{LEFT} 10V{base:.1}H{WIDTH}\"/>"
         );
         for part in 0..=4 {
-            let share = f64::from(part) / 4.0;
-            let (vx, vy) = (most_x / 1.04 * share, most_y / 1.06 * share);
-            let (tick_x, tick_y) = (cost.told(vx.round() as u64), goal.figure.told(vy));
-            out.push_str(&format!(
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                x(vx),
-                base + 20.0,
-                escaped(&tick_x),
-                LEFT - 8.0,
-                y(vy) + 4.0,
-                escaped(&tick_y)
-            ));
+            let v = most_y / 1.06 * f64::from(part) / 4.0;
+            let told = escaped(&goal.figure.told(v));
+            out.push_str(&format!("<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{told}</text>", LEFT - 8.0, y(v) + 4.0));
+        }
+        let powers: Vec<f64> = (0..64).map(f64::from).filter(|power| (low..=high).contains(power)).collect();
+        let few = || (0..4).map(|part| low + (high - low) * (f64::from(part) + 0.5) / 4.0).collect();
+        let ticks: Vec<f64> = if powers.len() < 3 { few() } else { powers };
+        for tick in ticks.iter().step_by(ticks.len().div_ceil(8).max(1)) {
+            let told = escaped(&cost.told(tick.exp2().round() as u64));
+            let (x, y) = (x(*tick), base + 20.0);
+            out.push_str(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{told}</text>"));
         }
         out.push_str(&format!("<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{cost}</text>", WIDTH - 6.0, base + 38.0));
         out.push_str(&format!("<path class=\"goal\" d=\"M{LEFT} {0:.1}H{WIDTH}\"/>", y(goal.value)));
-        let every = self.all.len().div_ceil(DOTS_MOST).max(1);
-        for point in self.all.iter().step_by(every) {
-            let class = if point.meets { "dot meets" } else { "dot" };
-            out.push_str(&dot(class, 3.0, x(amount(point)), y(point.figure), ""));
+        let place = |point: &OnFront| (x(amount(point)), y(point.figure));
+        // Many lie on each other, and one of them shows it.
+        let dots: BTreeSet<String> =
+            self.all.iter().map(|point| dot(if point.meets { "dot meets" } else { "dot" }, 3.0, place(point), "")).collect();
+        let every = dots.len().div_ceil(DOTS_MOST).max(1);
+        out.extend(dots.into_iter().step_by(every));
+        out.push_str(&format!("<path class=\"front\" d=\"{}\"/>", self.envelope(number, &place)));
+        for point in &self.front {
+            let amount = cost.told(point.costs[number]);
+            let told = format!("{amount} {cost}, {}: {}", goal.figure.told(point.figure), listed(&point.settings));
+            out.push_str(&dot("dot best", 4.5, place(point), &told));
         }
-        out.push_str(&format!("<path class=\"front\" d=\"{}\"/>", self.envelope(number, &x, &y)));
-        for point in self.shown() {
-            let told = format!(
-                "{} {}, {}: {}",
-                cost.told(point.costs[number]),
-                cost,
-                goal.figure.told(point.figure),
-                listed(&point.settings)
-            );
-            out.push_str(&dot("dot best", 4.5, x(amount(point)), y(point.figure), &told));
-        }
-        if let Some(winner) = &self.winner
-            && let Some(point) = self.all.iter().find(|p| p.settings == winner.settings)
-        {
-            out.push_str(&dot("dot chosen", 8.0, x(amount(point)), y(point.figure), &listed(&point.settings)));
+        if let Some(point) = self.chosen() {
+            out.push_str(&dot("dot chosen", 8.0, place(point), &listed(&point.settings)));
         }
         out.push_str("</svg>");
         out
     }
 
     /// The best figure for so much of a cost or less, as a line of steps.
-    fn envelope(&self, number: usize, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> String {
-        let mut points: Vec<(u64, f64)> = self.all.iter().map(|p| (p.costs[number], p.figure)).collect();
-        points.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    fn envelope(&self, number: usize, place: &dyn Fn(&OnFront) -> (f64, f64)) -> String {
+        let mut points: Vec<&OnFront> = self.all.iter().collect();
         let better = |a: f64, b: f64| if self.goals[0].figure.more_is_better() { a > b } else { a < b };
+        points.sort_by(|a, b| {
+            let figures = if better(b.figure, a.figure) { Ordering::Greater } else { Ordering::Less };
+            a.costs[number].cmp(&b.costs[number]).then(if a.figure == b.figure { Ordering::Equal } else { figures })
+        });
         let (mut path, mut best) = (String::new(), None);
-        for (cost, figure) in points {
-            let (px, py) = (x(cost as f64), y(figure));
+        for point in points {
+            let (x, y) = place(point);
             match best {
-                None => path.push_str(&format!("M{px:.1} {py:.1}")),
-                Some(known) if better(figure, known) => path.push_str(&format!("H{px:.1}V{py:.1}")),
+                None => path.push_str(&format!("M{x:.1} {y:.1}")),
+                Some(known) if better(point.figure, known) => path.push_str(&format!("H{x:.1}V{y:.1}")),
                 Some(_) => continue,
             }
-            best = Some(figure);
+            best = Some(point.figure);
         }
         if !path.is_empty() {
             path.push_str(&format!("H{WIDTH}"));
@@ -152,7 +152,7 @@ impl Tuned {
     }
 }
 
-fn dot(class: &str, size: f64, x: f64, y: f64, title: &str) -> String {
+fn dot(class: &str, size: f64, (x, y): (f64, f64), title: &str) -> String {
     let title = if title.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(title)) };
     format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{size}\">{title}</circle>")
 }

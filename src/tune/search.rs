@@ -41,7 +41,7 @@ const ROUND: usize = 16;
 const LOOKED_AT: usize = 192;
 /// The part of the allowance that checks what is presumed, when it cannot pay for all of it.
 const CHECKS: usize = 8;
-/// Evaluations that every rejected winner adds to the allowance.
+/// Evaluations that every judgement of a winner adds to the allowance.
 const FOR_A_REJECTED: usize = 64;
 
 /// A point before it is evaluated.
@@ -160,14 +160,19 @@ impl Search {
         self.winner
     }
 
-    /// The winner fails after all, by a judgement that `evaluate` could not pass. The next [run](Search::run) looks for another.
-    pub fn reject_winner(&mut self) {
-        let Some(at) = self.winner else { return };
-        let Some(found) = &mut self.found[at] else { return };
-        (found.meets, found.lacks) = (false, true);
-        self.allowance = self.allowance.saturating_add(FOR_A_REJECTED);
+    /// Judges the points that met the goal anew, by what `evaluate` could not know: those that `still` refuses fail, for lack of resources.
+    /// The next [run](Search::run) looks for another winner, and may evaluate a few more for it.
+    pub fn reconsider(&mut self, still: impl Fn(usize) -> bool) {
+        let refused: Vec<usize> =
+            (0..self.found.len()).filter(|at| self.found[*at].is_some_and(|f| f.meets) && !still(*at)).collect();
+        for at in &refused {
+            self.found[*at] = self.found[*at].map(|found| Found { meets: false, lacks: true, ..found });
+        }
         self.winner = self.found.iter().position(|f| f.is_some_and(|f| f.meets));
-        self.fail(at);
+        for at in refused {
+            self.fail(at);
+        }
+        self.allowance = self.allowance.saturating_add(FOR_A_REJECTED);
     }
 
     /// What was found at a point.

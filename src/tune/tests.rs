@@ -144,6 +144,24 @@ fn a_long_epoch_is_cut_and_the_winner_kept_to_the_whole() {
 }
 
 #[test]
+fn where_the_cut_overstates_more_is_demanded_of_it() {
+    let given = given(NARROW, &["dataset.count=1600", "loader.drop_last=true", "consumer.step=12 ms"]);
+    let mut question = question("throughput >= 700 samples/s", "lanes,cores,memory");
+    (question.samples, question.seeds) = (Some(160), 2);
+    let first = given.tuned(&question).winner.expect("it can be done");
+    let cut = Cut::of(&given.scenario, &given.samples, 1, Some(160));
+    let metrics = advise::figures(&first.settings.on(&given.scenario), &given.machine, &cut.samples).unwrap();
+    let (promised, came) = (Figure::Throughput.of(&metrics, cut.part).unwrap(), first.figures[0].worst.unwrap());
+    assert!(promised > came, "{promised} in the cut, {came} in the whole");
+    // Now ask for what the cut promises and the whole does not keep.
+    question.goals = vec![Goal::parse(&format!("throughput >= {} samples/s", (promised + came) / 2.0)).unwrap()];
+    let tuned = given.tuned(&question);
+    assert!(tuned.rejected.contains(&first.settings), "{}", tuned.terminal());
+    assert!(tuned.rejected.len() < 5, "{} whole runs for nothing", tuned.rejected.len());
+    assert!(tuned.winner.is_some_and(|w| w.meets && w.costs > first.costs));
+}
+
+#[test]
 fn the_same_question_gets_the_same_answer() {
     let given = given(NARROW, &["dataset.count=96"]);
     let json = || serde_json::to_string(&given.tuned(&question("AU >= 60 %", "memory,cores"))).unwrap();

@@ -111,6 +111,9 @@ pub struct Tuned {
     pub winner: Option<Choice>,
     /// Cheaper settings that met the goals in the cut scenario, and not in the whole one under every seed.
     pub rejected: Vec<Settings>,
+    /// Cheaper settings that met the goals in the cut scenario by less than the rejected ones fell short of their promise there, and were
+    /// not simulated as a whole.
+    pub put_off: u64,
     /// What stands in the way, when no settings meet the goals.
     pub limit: Option<Limit>,
     /// The points of which no other costs no more and is as good, the cheapest first.
@@ -174,8 +177,9 @@ impl Tuned {
     }
 
     fn write(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "{} on {}\nGoal: {}\n", self.scenario, self.machine, self.question())?;
+        writeln!(out, "{} on {}\nGoal: {}", self.scenario, self.machine, self.question())?;
         if let Some(winner) = &self.winner {
+            out.push('\n');
             out.push_str(&self.side_by_side(winner));
             writeln!(out, "\n{}", self.difference(winner))?;
         }
@@ -264,8 +268,12 @@ impl Tuned {
             ),
         });
         if !self.rejected.is_empty() {
-            let n = self.rejected.len();
-            lines.push(format!("{n} cheaper ones met the goal as searched, and not in the whole scenario under every seed."));
+            let short = "met the goal as searched, and not in the whole scenario under every seed";
+            let put_off = match self.put_off {
+                0 => String::new(),
+                more => format!("; {} others met it by less than these fell short, and were not tried", n(more)),
+            };
+            lines.push(format!("{} cheaper ones {short}{put_off}.", self.rejected.len()));
         }
         lines.push(match proof.front_open {
             0 => "The front is that of all points.".to_owned(),
@@ -274,18 +282,24 @@ impl Tuned {
         lines
     }
 
-    /// The rows of the front that are shown: all, or an even part of them with the winner's.
-    pub(super) fn shown(&self) -> Vec<&OnFront> {
-        let len = self.front.len();
-        if len <= ROWS_MOST {
-            return self.front.iter().collect();
-        }
-        let is_winner = |at: usize| self.winner.as_ref().is_some_and(|w| w.settings == self.front[at].settings);
-        let first = (0..len).find(|at| is_winner(*at));
-        let mut rows: Vec<usize> = (0..ROWS_MOST).map(|i| i * (len - 1) / (ROWS_MOST - 1)).chain(first).collect();
-        rows.sort_unstable();
-        rows.dedup();
-        rows.into_iter().map(|at| &self.front[at]).collect()
+    /// The winner as it was searched, whether it is on the front or another of the same costs has a better figure.
+    pub(super) fn chosen(&self) -> Option<&OnFront> {
+        let winner = self.winner.as_ref()?;
+        self.all.iter().find(|point| point.settings == winner.settings)
+    }
+
+    /// The points that a table shows: of the front those that meet the goal and those that do not, an even part of each where they are
+    /// many, and the winner.
+    fn shown(&self) -> Vec<&OnFront> {
+        let part = |meets: bool| {
+            let all: Vec<&OnFront> = self.front.iter().filter(|point| point.meets == meets).collect();
+            let most = ROWS_MOST / 2;
+            if all.len() <= most { all } else { (0..most).map(|i| all[i * (all.len() - 1) / (most - 1)]).collect() }
+        };
+        let mut rows = [part(false), part(true)].concat();
+        rows.extend(self.chosen().filter(|chosen| !rows.iter().any(|row| row.settings == chosen.settings)));
+        rows.sort_by(|a, b| a.costs.cmp(&b.costs).then(a.figure.total_cmp(&b.figure)));
+        rows
     }
 
     fn front_table(&self) -> String {
@@ -308,7 +322,7 @@ impl Tuned {
             table.row(row);
         }
         let mut out = table.render(Align::Right, str::to_owned);
-        let left_out = self.front.len() - shown.len();
+        let left_out = self.front.iter().filter(|point| !shown.contains(point)).count();
         let more = if left_out > 0 { format!("; {left_out} rows are left out, `--json` has them") } else { String::new() };
         out.push_str(&format!("  → the cheapest, + meets the goal{more}\n"));
         out

@@ -153,9 +153,11 @@ proptest! {
     fn a_rejected_winner_makes_way_for_the_next(toy in any_toy()) {
         let mut search = toy.searched(toy.points.len());
         let meeting: Vec<usize> = (0..toy.points.len()).filter(|at| toy.answers[*at].meets).collect();
+        let mut rejected: Vec<usize> = Vec::new();
         for expected in meeting.iter().take(4) {
             prop_assert_eq!(search.winner(), Some(*expected));
-            search.reject_winner();
+            search.reconsider(|at| at != *expected && toy.answers[at].meets && !rejected.contains(&at));
+            rejected.push(*expected);
             let Ok(()) = search.run(|at| Ok::<Found, Infallible>(toy.answers[at]));
         }
         prop_assert_eq!(search.winner(), meeting.get(4).copied());
