@@ -4,6 +4,7 @@ use crate::{failure::Failure, machine::Slot};
 
 mod done;
 mod host;
+mod link;
 
 pub use done::CopyDone;
 pub use host::HostDevice;

@@ -230,6 +230,8 @@ pub struct Ranks {
 pub struct Consumer {
     /// How long it works on a batch.
     pub step: Duration,
+    /// The link to the device that it works on, emulated: every batch is copied over it, one at a time. `None` for what the machine has.
+    pub link: Option<ByteRate>,
     /// How long it is busy with itself before it asks for the first batch.
     pub start_up: Duration,
     /// Batches it works on at once: it gives back the oldest when it has so many.

@@ -300,6 +300,26 @@ fn a_frozen_prediction_is_judged_as_it_was_and_a_changed_one_is_refused() {
 }
 
 #[test]
+fn a_slow_link_to_the_device_is_the_bottleneck_on_both_machines() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..16 {
+        let spec = synth::Spec { width: 64, height: 48, ..synth::Spec::plan(6, i) };
+        fs::write(folder.path().join(format!("{i}.jpg")), synth::jpeg(&spec)).unwrap();
+    }
+    let data = folder.path().to_str().unwrap();
+    let common = ["compare", "quickstart", "--data", data, "--json", "--set", "machine=reference-2core"];
+    // A batch of four takes 30 ms.
+    let link =
+        ["--set", "consumer.link=20 MB/s", "--set", "loader.batch=4", "--set", "loader.epochs=3", "--set", "consumer.step=0 ms"];
+    let told = report(&towtank(&[&common[..], &link].concat()));
+    for side in ["simulated", "measured"] {
+        let duration = told[side]["duration_s"].as_f64().unwrap();
+        assert!(duration >= 12.0 * 0.03, "{side}: {duration}");
+        assert_eq!(told[side]["bottleneck"]["name"], "transfer", "{side}: {}", told[side]["bottleneck"]);
+    }
+}
+
+#[test]
 fn help_shows_examples() {
     for args in [&["--help"] as &[&str], &["sim", "--help"], &["synth", "--help"]] {
         let output = towtank(args);

@@ -2,7 +2,7 @@
 
 use crate::{
     document::Trouble,
-    model::{Cost, Device, Latency, MachineModel, Measured, Store},
+    model::{Cost, Latency, MachineModel, Measured, Store},
     scenario::{Samples, Scenario},
     units::{Count, Dimension, Quantity},
 };
@@ -69,7 +69,7 @@ pub const KNOBS: &[Knob] = &[
     Knob { name: "store requests", raise: |s, f| rate(&mut s.store().requests, f) },
     Knob { name: "disk requests", raise: |s, f| rate(&mut s.store().iops, f) },
     Knob { name: "first-byte speed", raise: first_byte },
-    Knob { name: "copy speed", raise: |s, f| Some(copies(&mut s.machine.device, f)) },
+    Knob { name: "copy speed", raise: |s, f| Some(copies(s, f)) },
     Knob { name: "memory budget", raise: |s, f| Some(quantity(&mut s.scenario.loader.budget, f)) },
     Knob { name: "ring", raise: ring },
     Knob { name: "lanes", raise: lanes },
@@ -135,7 +135,11 @@ fn faster(cost: &mut Cost, factor: f64) -> Step {
 }
 
 /// Faster copies: their own cost, and the links that they take.
-fn copies(device: &mut Device, factor: f64) -> Step {
+fn copies(setup: &mut Setup, factor: f64) -> Step {
+    if let Some(link) = &mut setup.scenario.consumer.link {
+        return quantity(link, factor);
+    }
+    let device = &mut setup.machine.device;
     if let Some(links) = &mut device.links {
         let rates = [Some(&mut links.link), Some(&mut links.uplink), links.pageable.as_mut()];
         for rate in rates.into_iter().flatten() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Codec, Deliveries, Found, Resize, Samples, Scenario, Verdict};
 use crate::{
     codec::{self, Decoder, DecoderError, Target},
+    device::HostDevice,
     document::{Diagnostic, Trouble},
     loader::{self, DecodeImage, Outcome, Resolved},
     machine::real::{self, Reads},
@@ -116,7 +117,12 @@ impl Scenario {
         let recorder = recorder.preparation_servers(u32::try_from(servers).unwrap_or(u32::MAX));
         let store_delay = self.emulated()?.map(|store| Arc::new(store) as Arc<dyn real::StoreDelay>);
         let connections = self.store.connections.and_then(|n| usize::try_from(n).ok()).filter(|_| store_delay.is_some());
+        let device = match self.consumer.link {
+            Some(link) => HostDevice::linked(link.as_bytes_per_s()).map_err(|e| MeasureError::Launch(e.into()))?,
+            None => HostDevice::new(),
+        };
         let config = real::Config {
+            device: Arc::new(device),
             store_delay,
             blocking_threads: connections.unwrap_or(real::Config::BLOCKING_THREADS),
             threads,
@@ -152,7 +158,10 @@ impl Scenario {
         limits.extend(settings.decode_limit.map(|n| (StageId::DECODE, count(n))));
         Facts {
             machine: "this computer".to_owned(),
-            device: "host".to_owned(),
+            device: match self.consumer.link {
+                Some(link) => format!("host, over an emulated link of {link}"),
+                None => "host".to_owned(),
+            },
             codec: Some(decoder.description()),
             cores: count(cores),
             threads: count(threads),

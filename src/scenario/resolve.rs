@@ -251,6 +251,7 @@ fn consumer(typed: &typed::Consumer, batch: u64, errors: &Errors) -> Consumer {
     };
     Consumer {
         step,
+        link: positive(&typed.link),
         start_up: or(&typed.start_up, Duration::new(0.0, "ms")),
         hold: fits(&typed.hold, LARGEST, 1, errors),
         leave_after: count(&typed.leave_after),

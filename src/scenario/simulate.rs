@@ -163,7 +163,8 @@ fn copies_of(by: &sim::CopyBy, of_a_rank: u32, ranks: u32) -> u32 {
     let asked = of_a_rank.saturating_mul(ranks);
     match by {
         sim::CopyBy::Pcie(spec) => asked.min(spec.engines.saturating_mul(spec.devices.min(ranks))),
-        sim::CopyBy::Engines(_) | sim::CopyBy::Pool | sim::CopyBy::Thread => asked,
+        sim::CopyBy::Engines(engines) => asked.min(*engines),
+        sim::CopyBy::Pool | sim::CopyBy::Thread => asked,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     model::{MachineModel, Measured, Store},
     sim,
     source::Source,
-    units::{Count, Size},
+    units::{ByteRate, Count, Size},
 };
 
 /// What a loader and a simulation must know of a dataset.
@@ -124,11 +124,15 @@ impl Scenario {
     ///
     /// When the machine has no such store.
     pub fn to_sim(&self, machine: &MachineModel, samples: &Samples) -> Result<sim::Config, Trouble> {
-        Ok(sim::Config {
+        let config = sim::Config {
             seed: self.seed,
             dataset: samples.sizes.clone(),
             faults: self.faults.clone(),
             ..machine.to_config(self.threads(machine), &self.store_on(machine)?)
+        };
+        Ok(match self.consumer.link {
+            Some(link) => over(link, config),
+            None => config,
         })
     }
 
@@ -235,6 +239,13 @@ impl Scenario {
             ref other => Diagnostic::new(other.to_string()),
         }
     }
+}
+
+/// The machine with an emulated link to its device.
+fn over(link: ByteRate, config: sim::Config) -> sim::Config {
+    let ps_per_byte = 1_000_000_000_000 / link.as_bytes_per_s().max(1);
+    let copy = sim::CopySpec { by: sim::CopyBy::Engines(1), cost: sim::Cost { ps_per_byte, ..sim::Cost::FREE } };
+    sim::Config { copy, lends_slots: false, ..config }
 }
 
 fn on_error(loader: &Loader) -> loader::OnError {

@@ -113,6 +113,7 @@ typed! {
     pub(super) struct Consumer {
         step: Duration,
         rate: Positive<SampleRate>,
+        link: Positive<ByteRate>,
         start_up: Duration,
         hold: Positive<Count>,
         leave_after: Positive<Count>,
