@@ -40,6 +40,7 @@
 //! | scheduler | a thread that sleeps, is woken lazily, and handles completions in bursts | [`SchedulerSpec`] |
 //! | store | request rate, connections, first byte, shared link, CPU time | [`StoreSpec`] |
 //! | disk | queue depth, blocks, requests that wait, a turning platter, files in the page cache | [`DiskSpec`] |
+//! | a lock | held for parts of jobs, by one at a time, in turns: a GIL | [`LockSpec`] |
 //! | copies | engines of the device, or threads; links that devices share | [`CopySpec`], [`PcieSpec`] |
 //! | train steps | slowed down while threads of the host are busy | [`GpuSpec`] |
 //! | ranks | a barrier that all of them pass together | [`SimBarrier`] |
@@ -77,7 +78,7 @@ mod world;
 
 pub use chooser::{Chooser, Tape};
 pub use config::{
-    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, DiskSpec, GpuSpec, LaneSpec, Limits, PcieSpec, Reader, RequestRate,
+    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, DiskSpec, GpuSpec, LaneSpec, Limits, LockSpec, PcieSpec, Reader, RequestRate,
     SchedulerSpec, Slowed, Smt, StoreSpec,
 };
 pub use dataset::{Dataset, PixelCount, Size};

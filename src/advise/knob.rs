@@ -70,6 +70,7 @@ pub const KNOBS: &[Knob] = &[
     Knob { name: "disk requests", raise: |s, f| rate(&mut s.store().iops, f) },
     Knob { name: "first-byte speed", raise: first_byte },
     Knob { name: "copy speed", raise: |s, f| Some(copies(s, f)) },
+    Knob { name: "less under the lock", raise: lock },
     Knob { name: "memory budget", raise: |s, f| Some(quantity(&mut s.scenario.loader.budget, f)) },
     Knob { name: "ring", raise: ring },
     Knob { name: "lanes", raise: lanes },
@@ -165,6 +166,15 @@ fn cores(setup: &mut Setup, factor: f64) -> Option<Step> {
 
 fn decode(setup: &mut Setup, factor: f64) -> Option<Step> {
     setup.machine.costs.get_mut("decode").map(|cost| faster(cost, factor))
+}
+
+/// A smaller part of every job under the lock.
+fn lock(setup: &mut Setup, factor: f64) -> Option<Step> {
+    let held = &mut setup.machine.lock.as_mut()?.held;
+    held.values_mut().for_each(|part| {
+        sooner(&mut part.value, factor);
+    });
+    Some(Step { from: "×1".to_owned(), to: format!("÷{factor}"), raised: factor - 1.0 })
 }
 
 fn first_byte(setup: &mut Setup, factor: f64) -> Option<Step> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Cost, Measured, Store, store::above_zero};
+use super::{Cost, Lock, Measured, Store, store::above_zero};
 use crate::{
     document::{Diagnostic, FromNode, Node, Positive, Section, Share, keyword},
     sim::Smt,
@@ -21,6 +21,9 @@ pub struct MachineModel {
     pub memory: Option<Measured<Size>>,
     /// The cores.
     pub cpu: Cpu,
+    /// A lock that jobs hold for a part of their time; `None` where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Lock>,
     /// What control itself costs.
     pub scheduler: Scheduler,
     /// The device.
@@ -178,9 +181,14 @@ impl MachineModel {
         let device = section.required("device", "{ kind = \"host\", copied_by = \"pool\", lends_slots = true, copy = { … } }");
         let costs = entries::<Cost>(section.section("costs"));
         let stores = entries::<Store>(section.section("stores"));
+        let lock = section.field::<Lock>("lock");
+        if let Some(lock) = &lock {
+            lock.value.check(lock, &costs, section.errors);
+        }
         section.finish();
         Some(MachineModel {
             title: title?,
+            lock: lock.map(|lock| lock.value),
             memory: above_zero(memory),
             cpu: cpu?,
             scheduler: scheduler?,

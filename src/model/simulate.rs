@@ -1,9 +1,9 @@
 //! From a model's numbers to a simulation's whole ones.
 
-use super::{CopiedBy, Cost, DatasetModel, Latency, MachineModel, Measured, PixelModel, Reader, Residual, Slowed, Store};
+use super::{CopiedBy, Cost, DatasetModel, Latency, Lock, MachineModel, Measured, PixelModel, Reader, Residual, Slowed, Store};
 use crate::{
     sim,
-    units::{ByteRate, Duration},
+    units::{ByteRate, Duration, Fraction},
 };
 
 /// A rate or a size as large as the simulator can say.
@@ -28,6 +28,7 @@ impl MachineModel {
                 age_ns: self.scheduler.age.value.as_ns(),
             },
             costs,
+            lock: self.lock.as_ref().map(Lock::to_sim),
             store: store.to_sim(),
             copy: sim::CopySpec {
                 by: match self.device.copied_by {
@@ -69,6 +70,14 @@ impl MachineModel {
             false => (1..=u64::from(cores)).map(|busy| (self.cpu.speed_at(busy) * 1e6).round() as u32).collect(),
         };
         sim::CpuSpec { cores, speed_ppm }
+    }
+}
+
+impl Lock {
+    fn to_sim(&self) -> sim::LockSpec {
+        let held = |(kind, part): (&String, &Measured<Fraction>)| (kind.clone(), at_most_u32(part.value.as_ppm()));
+        let interval_ns = self.interval.as_ref().map_or(u64::MAX, |interval| interval.value.as_ns());
+        sim::LockSpec { interval_ns, held: self.held.iter().map(held).collect() }
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Config {
     pub scheduler: SchedulerSpec,
     /// What CPU jobs cost, by [`Work::kind`](crate::machine::Work::kind).
     pub costs: Costs,
+    /// A lock that jobs hold for a part of their time, such as an interpreter's; `None` where there is none.
+    pub lock: Option<LockSpec>,
     /// The store.
     pub store: StoreSpec,
     /// The way to the device.
@@ -59,6 +61,7 @@ impl Default for Config {
             wakeup_ns: 0,
             scheduler: SchedulerSpec::default(),
             costs: Costs::free(),
+            lock: None,
             store: StoreSpec::default(),
             copy: CopySpec::default(),
             gpu: GpuSpec::default(),
@@ -244,6 +247,16 @@ impl Default for Costs {
     fn default() -> Costs {
         Costs::new()
     }
+}
+
+/// A lock that one thread of the pool has at a time, such as an interpreter's. A job holds it at its beginning, for a part of its time,
+/// and needs a core meanwhile; the rest of its time it does without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockSpec {
+    /// How long somebody waits before the holder has to give it up; at least 1 ns. `u64::MAX` is never (ns).
+    pub interval_ns: u64,
+    /// The part of their time that jobs hold it, by kind, in millionths; jobs of other kinds do not.
+    pub held: Vec<(String, u32)>,
 }
 
 /// The store. A read waits for a thread or a connection, then for its first byte, then for its bytes, which come at the rate of

@@ -21,6 +21,8 @@ pub(super) enum Phase {
     ForThread,
     /// In line for a connection.
     ForConnection,
+    /// Its thread is in line for the lock.
+    ForLock,
     /// In line for a copy engine.
     ForEngine,
     /// Its thread is waking up.
@@ -151,7 +153,7 @@ impl Leaves {
     /// Adds a leaf that is submitted at `now`. It is written where it stays: that is faster than a move.
     #[inline]
     pub(super) fn insert(&mut self, request: &mut Request<'_>, phase: Phase, now: u64) -> LeafId {
-        let Request { op, kind, bytes, wait_ns, busy_ns, way, cached, fault, .. } = *request;
+        let Request { op, kind, bytes, wait_ns, busy_ns, locked_ns, way, cached, fault, .. } = *request;
         let slot = self.vacant.pop().unwrap_or_else(|| self.grow());
         let leaf = self.at(slot);
         leaf.phase = phase;
@@ -162,7 +164,7 @@ impl Leaves {
         leaf.since = now;
         leaf.bytes = bytes;
         leaf.wait_ns = wait_ns;
-        leaf.busy_ns = busy_ns;
+        leaf.busy_ns = busy_ns - locked_ns;
         leaf.fault = fault;
         leaf.failed = None;
         leaf.body = request.body.take();

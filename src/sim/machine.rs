@@ -269,8 +269,19 @@ impl<P: SimPayload> SimMachine<P> {
             None => Ok(()),
         });
         let body: Option<Rc<dyn Body>> = Some(cell.clone());
-        self.submit(&mut Request { op: &op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::Out, cached: false, fault, body })
-            .await;
+        self.submit(&mut Request {
+            op: &op,
+            kind,
+            bytes,
+            wait_ns: 0,
+            busy_ns,
+            locked_ns: 0,
+            way: Direction::Out,
+            cached: false,
+            fault,
+            body,
+        })
+        .await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 
@@ -364,7 +375,8 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             }
             let (kind, bytes) = (LeafKind::Read, size.bytes);
             let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-            let mut request = Request { op: &op, kind, bytes, wait_ns, busy_ns, way: Direction::In, cached, fault, body: None };
+            let mut request =
+                Request { op: &op, kind, bytes, wait_ns, busy_ns, locked_ns: 0, way: Direction::In, cached, fault, body: None };
             let request = &mut request;
             P::read(&self.inner.content, sample, size, |body| async move {
                 request.body = body;
@@ -392,12 +404,14 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             let cell = JobCell::new(move |fault| fault::inside(fault, job));
             let (kind, bytes, body) = (LeafKind::Cpu, work.bytes, Some(cell.clone() as Rc<dyn Body>));
             let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
+            let locked_ns = self.inner.prices.locked_ns(work.kind, busy_ns);
             self.submit(&mut Request {
                 op: &op,
                 kind,
                 bytes,
                 wait_ns: 0,
                 busy_ns,
+                locked_ns,
                 way: Direction::In,
                 cached: false,
                 fault,
@@ -429,8 +443,19 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         });
         let (kind, body) = (LeafKind::Copy, Some(cell.clone() as Rc<dyn Body>));
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-        self.submit(&mut Request { op: &op, kind, bytes, wait_ns: 0, busy_ns, way: Direction::In, cached: false, fault, body })
-            .await;
+        self.submit(&mut Request {
+            op: &op,
+            kind,
+            bytes,
+            wait_ns: 0,
+            busy_ns,
+            locked_ns: 0,
+            way: Direction::In,
+            cached: false,
+            fault,
+            body,
+        })
+        .await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 

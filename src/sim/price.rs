@@ -26,6 +26,8 @@ pub(super) struct Prices {
     lately: RefCell<Box<[(u64, Size); LATELY]>>,
     faults: Option<Faults>,
     replay: Option<Arc<LeafTimes>>,
+    /// The part of their time for which jobs hold the lock, by kind (ppm).
+    held: Vec<(String, u32)>,
     reader: Reader,
 }
 
@@ -41,6 +43,7 @@ impl Prices {
             dataset: config.dataset.clone(),
             lately: RefCell::new(Box::new([(u64::MAX, Size::default()); LATELY])),
             replay: config.replay.clone(),
+            held: config.lock.as_ref().map_or_else(Vec::new, |lock| lock.held.clone()),
             reader: config.store.reader,
             faults: (!config.faults.is_empty()).then(|| config.faults.clone()),
         }
@@ -106,6 +109,13 @@ impl Prices {
         let cost = self.costs.get(work.kind)?;
         let [residual, _] = self.words(cost.residual_ppm.is_random(), Purpose::CPU_RESIDUAL, op);
         Some(cost.ns(work.bytes, work.pixels, residual))
+    }
+
+    /// For how long of so much time a job of this kind holds the lock (ns).
+    #[inline]
+    pub(super) fn locked_ns(&self, kind: &str, busy_ns: u64) -> u64 {
+        let held = self.held.iter().find(|(name, _)| name == kind);
+        held.map_or(0, |(_, ppm)| scaled(busy_ns, u64::from(*ppm).min(1_000_000)))
     }
 
     /// Time of a copy (ns).

@@ -11,6 +11,7 @@
 //! | `link`, `tree`, `pcie` | bytes share a link, or links in a row | M/G/1 processor sharing, a max-min solver |
 //! | `rate` | requests beyond a rate are refused | exact cases |
 //! | `disk` | requests beyond a rate wait, bytes come in blocks, a platter turns | M/G/1, M/D/1, M/M/c, a closed network, exact cases |
+//! | `lock` | one at a time, hand to hand, in turns of an interval | M/G/1, processor sharing, exact cases |
 //! | `gpu` | train steps progress by how busy the host is | the time that M/M/1 is idle, exact cases |
 //! | `barrier` | ranks wait for the last | exact cases |
 //! | `memory` | bytes charged and given back | exact cases |
@@ -22,6 +23,7 @@ mod disk;
 mod gate;
 mod gpu;
 mod link;
+mod lock;
 mod memory;
 mod pcie;
 mod rate;
@@ -36,6 +38,7 @@ pub(super) use disk::Disk;
 pub(super) use gate::Gate;
 pub(super) use gpu::Gpu;
 pub(super) use link::Link;
+pub(super) use lock::Lock;
 pub(super) use memory::{Account, Charge};
 pub(super) use pcie::{Direction, Pcie};
 pub(super) use rate::Bucket;

@@ -132,6 +132,12 @@ impl Stall {
         };
         let free = |resource, busy| Depth { resource, busy, places: None, waiting: 0 };
         let mut depths = vec![free("cores", world.cpu.runnable()), gate("pool", &world.pool)];
+        depths.extend(world.lock.as_ref().map(|lock| Depth {
+            resource: "lock",
+            busy: usize::from(lock.holder().is_some()),
+            places: Some(1),
+            waiting: lock.waiting(),
+        }));
         depths.extend(world.connections.as_ref().map(|connections| gate("connections", connections)));
         depths.extend(world.link.as_ref().map(|link| free("link", link.flows())));
         depths.extend(world.engines.as_ref().map(|engines| gate("copy engines", engines)));
@@ -185,6 +191,7 @@ fn state(phase: Phase) -> &'static str {
     match phase {
         Phase::ForThread => "in line for a thread of the pool",
         Phase::ForConnection => "in line for a connection",
+        Phase::ForLock => "in line for the lock",
         Phase::ForEngine => "in line for a copy engine",
         Phase::Waking => "its thread is waking up",
         Phase::FirstByte => "waiting for the store",

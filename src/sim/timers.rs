@@ -26,6 +26,8 @@ pub(super) enum Alarm {
     SchedulerAwake,
     /// The oldest completion has waited long enough.
     SchedulerAge,
+    /// The first in line has waited long enough for the lock.
+    LockSwitch,
 }
 
 /// Bits of an [`AlarmId`] that are the slot; the others are the sequence number.

@@ -11,6 +11,7 @@
 //!           └─ by a thread ─────────────► core ─────────────────────────────────────────┘
 //! ```
 //!
+//! Where there is a lock, a job may need it for the first part of its time on a core; its thread then stands in line for it in between.
 //! A leaf keeps the places it has taken (thread, connection, engine) until its end. Every step that takes no time is left out, not
 //! passed through. At its end a leaf runs its body, is recorded, gives its places to whoever waits for them, and goes to the
 //! scheduler, which hands it to its task.
@@ -28,7 +29,7 @@ use super::{
     config::scaled,
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, LeafId, Leaves, Phase},
-    resource::{Account, Bucket, Cpu, Direction, Disk, Gate, Gpu, Link, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
+    resource::{Account, Bucket, Cpu, Direction, Disk, Gate, Gpu, Link, Lock, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
     timers::{Alarm, AlarmId, Timers},
 };
 use crate::{
@@ -68,6 +69,8 @@ pub(super) struct Request<'a> {
     pub(super) busy_ns: u64,
     /// Which way a copy goes.
     pub(super) way: Direction,
+    /// Time of that on a core for which it holds the lock, at its beginning (ns).
+    pub(super) locked_ns: u64,
     /// Whether the page cache answers a read.
     pub(super) cached: bool,
     pub(super) fault: Option<Fault>,
@@ -87,6 +90,7 @@ pub(super) struct World {
     pub(super) leaves: Leaves,
     pub(super) cpu: Cpu,
     pub(super) pool: Gate,
+    pub(super) lock: Option<Box<Lock>>,
     pub(super) connections: Option<Gate>,
     pub(super) link: Option<Link>,
     pub(super) engines: Option<Gate>,
@@ -101,6 +105,8 @@ pub(super) struct World {
     pub(super) bodies_ran: bool,
     bucket: Option<Bucket>,
     disk: Option<Disk>,
+    /// When whoever holds the lock has to give way.
+    switch: AlarmId,
     reader: Reader,
     connection_bytes_per_s: Option<u64>,
     copy_by: CopyBy,
@@ -125,6 +131,7 @@ impl World {
             leaves: Leaves::default(),
             cpu: Cpu::new(&config.cpu),
             pool: Gate::new(config.pool_threads),
+            lock: config.lock.as_ref().map(|lock| Box::new(Lock::new(lock))),
             connections: store.connections.map(Gate::new),
             link: store.link_bytes_per_s.map(|rate| Link::new(rate, store.connection_bytes_per_s)),
             engines: match config.copy.by {
@@ -144,6 +151,7 @@ impl World {
             bodies_ran: false,
             bucket: store.requests.map(Bucket::new),
             disk: store.disk.as_ref().map(Disk::new),
+            switch: AlarmId::default(),
             reader: store.reader,
             connection_bytes_per_s: store.connection_bytes_per_s,
             copy_by: config.copy.by,
@@ -200,6 +208,7 @@ impl World {
         self.fired += 1;
         match due {
             Due::Core(SCHEDULER) => self.handled(tasks),
+            Due::Core(slot) if self.lock.as_ref().is_some_and(|lock| lock.holder() == Some(slot)) => self.unlock(slot, tasks),
             Due::Core(slot) | Due::Bus(slot) => self.end(slot, tasks),
             Due::Link(id) => {
                 // A read given up at the very instant at which its last byte came is gone.
@@ -216,6 +225,7 @@ impl World {
                     Phase::Submitting => self.on_bus(slot),
                     _ => self.end(slot, tasks),
                 },
+                Some(Alarm::LockSwitch) => self.switch(),
                 Some(Alarm::SchedulerAwake) => self.scheduler_awake(),
                 Some(Alarm::SchedulerAge) if self.scheduler.aged() => self.rouse(Rouse::Now),
                 Some(Alarm::SchedulerAge) | None => {}
@@ -234,6 +244,11 @@ impl World {
             _ => Phase::ForThread,
         };
         let id = self.leaves.insert(request, phase, self.now);
+        if request.locked_ns > 0
+            && let Some(lock) = &mut self.lock
+        {
+            lock.owes(id.slot, Cpu::work(request.locked_ns));
+        }
         self.record(op, Kind::Queued, self.now, bytes);
         match phase {
             Phase::ForConnection => self.connect(id.slot, tasks),
@@ -407,9 +422,66 @@ impl World {
         pcie.start(self.now, slot, rank, way, bytes);
     }
 
-    /// It wants a core.
+    /// Its thread wants the lock.
+    fn lock(&mut self, slot: u32) {
+        let lock = self.lock.as_mut().expect("something is to be done under it");
+        if lock.enter(slot) {
+            self.locked();
+        } else {
+            let first = lock.waiting() == 1;
+            self.leaves.at(slot).phase = Phase::ForLock;
+            if first {
+                self.watch();
+            }
+        }
+    }
+
+    /// Somebody has got the lock, and wants a core.
+    fn locked(&mut self) {
+        let lock = self.lock.as_ref().expect("somebody has it");
+        if let Some(slot) = lock.holder() {
+            let work = lock.work(slot);
+            self.leaves.at(slot).phase = Phase::OnCore;
+            self.cpu.go_on(self.now, slot, work);
+        }
+        self.watch();
+    }
+
+    /// The lock has changed hands, or somebody waits for it where nobody did: from now on they wait an interval.
+    fn watch(&mut self) {
+        self.timers.cancel(self.switch);
+        let lock = self.lock.as_ref().expect("it has just been taken");
+        if lock.waiting() > 0 && lock.interval_ns() < NEVER {
+            self.switch = self.timers.set(self.now.saturating_add(lock.interval_ns()), Alarm::LockSwitch);
+        }
+    }
+
+    /// Whoever holds the lock has to give way.
+    fn switch(&mut self) {
+        let lock = self.lock.as_mut().expect("somebody waits for it");
+        // One that is done at this very instant leaves by itself.
+        if let Some(left) = lock.holder().and_then(|holder| self.cpu.suspend(self.now, holder)) {
+            if let Some(holder) = lock.holder() {
+                self.leaves.at(holder).phase = Phase::ForLock;
+            }
+            lock.give_way(left);
+            self.locked();
+        }
+    }
+
+    /// A leaf has done what it had to do under the lock.
+    fn unlock(&mut self, slot: u32, tasks: &mut Tasks) {
+        self.lock.as_mut().expect("it has it").leave();
+        self.locked();
+        self.process(slot, tasks);
+    }
+
+    /// It wants a core, and before it the lock if it has to do something under that.
     #[inline]
     fn process(&mut self, slot: u32, tasks: &mut Tasks) {
+        if self.lock.as_ref().is_some_and(|lock| lock.is_owed(slot)) {
+            return self.lock(slot);
+        }
         let leaf = self.leaves.at(slot);
         if leaf.busy_ns > 0 {
             leaf.phase = Phase::OnCore;
@@ -586,7 +658,7 @@ impl World {
                 leaf.given_up = true;
                 return (waiter, None);
             }
-            Phase::OnCore | Phase::OnEngine | Phase::Submitting | Phase::OnBus => {
+            Phase::ForLock | Phase::OnCore | Phase::OnEngine | Phase::Submitting | Phase::OnBus => {
                 leaf.given_up = true;
                 self.running_alone += 1;
                 self.record(&op, Kind::Abandon, since, 0);
@@ -600,6 +672,9 @@ impl World {
             }
             Phase::OnLink => self.link.as_mut().expect("it is on it").stop(now, id.slot),
             Phase::Stalled => {}
+        }
+        if let Some(lock) = &mut self.lock {
+            lock.settle(id.slot);
         }
         let body = self.leaves.at(id.slot).body.take();
         self.leaves.remove(id.slot);

@@ -7,6 +7,8 @@
 mod disk;
 #[path = "references/gpu.rs"]
 mod gpu;
+#[path = "references/lock.rs"]
+mod lock;
 #[path = "references/smt.rs"]
 mod smt;
 

@@ -65,6 +65,26 @@ impl Cpu {
         self.changed();
     }
 
+    /// A thread that could run cannot any more; the work it had left, for [`go_on`](Cpu::go_on). `None` when it is done, or was not here.
+    pub(in crate::sim) fn suspend(&mut self, now: u64, user: u32) -> Option<u64> {
+        self.advance(now);
+        let left = self.share.remove(user);
+        self.changed();
+        left
+    }
+
+    /// The work of so much time on a core at full speed, at most [`JOB_NS_MAX`](Cpu::JOB_NS_MAX).
+    pub(in crate::sim) fn work(ns: u64) -> u64 {
+        ns << SHIFT
+    }
+
+    /// A thread can run that has so much [work](Cpu::work) left.
+    pub(in crate::sim) fn go_on(&mut self, now: u64, user: u32, work: u64) {
+        self.advance(now);
+        self.share.push(user, work);
+        self.changed();
+    }
+
     /// When the next thread is done (ns).
     #[inline]
     pub(in crate::sim) fn next(&self) -> u64 {

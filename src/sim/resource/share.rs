@@ -134,9 +134,18 @@ impl Share {
         Some(user.name())
     }
 
-    /// A user leaves before it is done. In O(n): it is rare.
-    pub(super) fn remove(&mut self, name: u32) {
-        self.heap.retain(|Reverse(user)| User(*user).name() != name);
+    /// A user leaves before it is done. In O(n): it is rare. Gives the work it had left; `None` when it is not here.
+    pub(super) fn remove(&mut self, name: u32) -> Option<u64> {
+        let mut left = None;
+        let v = self.v;
+        self.heap.retain(|Reverse(user)| {
+            let user = User(*user);
+            if user.name() == name {
+                left = Some(user.mark().saturating_sub(v));
+            }
+            user.name() != name
+        });
+        left
     }
 }
 
