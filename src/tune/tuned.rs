@@ -256,10 +256,13 @@ impl Tuned {
             (0, 0) => format!("{cheaper}: each was simulated or is excluded for certain."),
             (0, presumed) => format!(
                 "{cheaper}, if more of everything is never worse: {} cheaper ones have less of everything than one that fails, and were \
-                 not simulated. {} such were, as a check: {} met the goal.",
+                 not simulated. Of such, {} were, as a check: {}.",
                 n(presumed as u64),
                 n(proof.checked as u64),
-                n(proof.refuting as u64)
+                match proof.refuting {
+                    0 => "none met the goal".to_owned(),
+                    some => format!("{} met it as searched, so others may; more `--simulations` tell", n(some as u64)),
+                }
             ),
             (open, presumed) => format!(
                 "It may not be the cheapest: {} cheaper points were left when the simulations were spent, and {} more that are presumed to fail.",
@@ -268,12 +271,12 @@ impl Tuned {
             ),
         });
         if !self.rejected.is_empty() {
-            let short = "met the goal as searched, and not in the whole scenario under every seed";
+            let short = "met the goal as searched and then failed on the whole scenario under a seed";
             let put_off = match self.put_off {
                 0 => String::new(),
-                more => format!("; {} others met it by less than these fell short, and were not tried", n(more)),
+                more => format!("; met it by less than that fell short and were not tried: {}", n(more)),
             };
-            lines.push(format!("{} cheaper ones {short}{put_off}.", self.rejected.len()));
+            lines.push(format!("Cheaper points that {short}: {}{put_off}.", self.rejected.len()));
         }
         lines.push(match proof.front_open {
             0 => "The front is that of all points.".to_owned(),
