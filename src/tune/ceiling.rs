@@ -222,7 +222,7 @@ fn ideal(machine: &MachineModel, kind: &str, store: &crate::model::Store) -> Mac
     (ideal.cpu.cores, ideal.cpu.smt_speed) = (None, None);
     ideal.device.slowed.clear();
     ideal.cpu.wake_up = Measured::plain(Duration::new(0.0, "ns"));
-    ideal.memory = None;
+    (ideal.memory, ideal.lock) = (None, None);
     let (connections, requests, bandwidth, iops) = (None, None, None, None);
     ideal.stores.insert(kind.to_owned(), crate::model::Store { connections, requests, bandwidth, iops, ..store.clone() });
     ideal
