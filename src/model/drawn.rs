@@ -22,10 +22,20 @@ impl MachineModel {
                 point.each = scaled(point.each, factor);
             }
         }
+        luck.vary_share(machine.cpu.smt_speed.as_mut(), "cpu.smt_speed");
         luck.vary(&mut machine.cpu.wake_up, "cpu.wake_up");
+        if let Some(lock) = &mut machine.lock {
+            for (kind, part) in &mut lock.held {
+                luck.vary_share(Some(part), &format!("lock.held.{kind}"));
+            }
+        }
         luck.vary(&mut machine.scheduler.per_wake, "scheduler.per_wake");
         luck.vary(&mut machine.scheduler.per_completion, "scheduler.per_completion");
         luck.vary_cost(&mut machine.device.copy, "device.copy");
+        if let Some(uncertainty) = machine.device.slowed_uncertainty {
+            let factor = luck.factor("device.slowed", uncertainty);
+            machine.device.slowed.iter_mut().for_each(|point| point.by = scaled(point.by, factor));
+        }
         if let Some(links) = &mut machine.device.links {
             luck.vary(&mut links.link, "device.links.link");
             luck.vary(&mut links.uplink, "device.links.uplink");
@@ -73,6 +83,14 @@ impl Luck {
     fn vary_if<D: Dimension>(self, number: &mut Option<Measured<Quantity<D>>>, path: &str) {
         if let Some(number) = number {
             self.vary(number, path);
+        }
+    }
+
+    /// A part of a whole stays one.
+    fn vary_share(self, number: Option<&mut Measured<Fraction>>, path: &str) {
+        if let Some(number) = number {
+            self.vary(number, path);
+            number.value = Fraction::of_base(number.value.base().min(1.0));
         }
     }
 
@@ -150,6 +168,25 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.02 && (deviation - 0.15).abs() < 0.01, "{mean} ± {deviation}");
         let both: f64 = decode.iter().zip(&disk).map(|(a, b)| (a - 1.0) * (b - 1.0)).sum::<f64>() / 2_000.0 / (0.2 * 0.15);
         assert!(both.abs() < 0.1, "what is uncertain for reasons of its own does not go together: {both}");
+    }
+
+    #[test]
+    fn slowed_steps_shared_cores_and_a_lock_are_as_uncertain_as_they_say() {
+        let text = include_str!("../../models/reference-2core.toml")
+            .replace("pool_threads = 2", "cores = 1\nsmt_speed = { value = \"95 %\", uncertainty = \"10 %\" }")
+            .replace(
+                "lends_slots = true",
+                "lends_slots = true\nslowed = [{ busy = 2, by = \"8 %\" }]\nslowed_uncertainty = \"20 %\"",
+            );
+        let lock = "[lock.held]\ndecode = { value = \"50 %\", uncertainty = \"20 %\" }\n";
+        let machine = model::parse("uncertain.toml", &format!("{text}\n{lock}")).unwrap_or_else(|e| panic!("{e}"));
+        let values = |of: &dyn Fn(&MachineModel) -> f64| (0..2_000).map(|n| of(&machine.drawn(7, n))).collect::<Vec<_>>();
+        let (mean, deviation) = mean_and_deviation(&values(&|m| m.device.slowed[0].by.base()));
+        assert!((mean - 0.08).abs() < 0.001 && (deviation - 0.016).abs() < 0.001, "{mean} ± {deviation}");
+        let (mean, deviation) = mean_and_deviation(&values(&|m| m.lock.as_ref().unwrap().held["decode"].value.base()));
+        assert!((mean - 0.5).abs() < 0.01 && (deviation - 0.1).abs() < 0.005, "{mean} ± {deviation}");
+        let speeds = values(&|m| m.cpu.smt_speed.as_ref().unwrap().value.base());
+        assert!(speeds.iter().all(|speed| (0.5..=1.0).contains(speed)) && speeds.iter().any(|speed| *speed < 0.9));
     }
 
     #[test]
