@@ -215,14 +215,33 @@ pub struct Loader {
     pub codec: Codec,
 }
 
-/// Ranks that are simulated together, on one machine: each has a loader, a ring, a budget and a device of its own; cores, pool, store
-/// and the links to the devices are shared.
+/// Ranks that are simulated together: each has a loader, a ring, a budget and a device of its own; those of one node share cores, pool,
+/// store, network and the links to the devices.
+///
+/// Nodes are machines of the scenario's kind, all alike, and each has all that the machine's model says for itself: a local disk and
+/// its page cache are those of the node, and the bandwidth of an object store is that of the node's network. What nodes share is the
+/// clock, the barrier, and the store's count of requests. The bandwidth of the object store itself is left out, and so is the network
+/// between nodes: a step of data-parallel training holds its own communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranks {
     /// How many; at least one.
     pub count: u16,
+    /// How many of them run on one node, at least one; `None` where all do. The last node has what is left.
+    pub per_node: Option<u16>,
     /// Whether they wait for each other after every step, as data-parallel training does.
     pub barrier: bool,
+}
+
+impl Ranks {
+    /// Nodes that they run on.
+    pub fn nodes(&self) -> u16 {
+        self.per_node.map_or(1, |of_a_node| self.count.div_ceil(of_a_node.max(1)))
+    }
+
+    /// The node of a rank, from 0.
+    pub fn node_of(&self, rank: u16) -> u16 {
+        self.per_node.map_or(0, |of_a_node| rank / of_a_node.max(1))
+    }
 }
 
 /// The train step.

@@ -66,6 +66,7 @@ mod distribution;
 mod executor;
 mod leaf;
 mod machine;
+mod node;
 mod payload;
 mod price;
 mod rendezvous;

@@ -13,9 +13,9 @@ pub struct Facts {
     pub device: String,
     /// The codec that decoded; `None` when nothing was decoded.
     pub codec: Option<String>,
-    /// Cores of the machine.
+    /// Cores of the machine, or of all nodes.
     pub cores: u32,
-    /// Threads of the pool that runs CPU jobs; 0 when not known.
+    /// Threads of the pool that runs CPU jobs, of all nodes; 0 when not known.
     pub threads: u32,
     /// Ranks that load side by side; 0 when not known.
     pub ranks: u32,

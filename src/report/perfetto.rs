@@ -42,6 +42,7 @@ pub struct Perfetto {
     finished: bool,
     names: Vec<(StageId, &'static str)>,
     groups: Vec<Group>,
+    /// In the order of their numbers.
     ranks: Vec<Rank>,
     rows: u32,
 }
@@ -152,9 +153,9 @@ impl Perfetto {
     }
 
     fn rank(&mut self, rank: u16) -> &mut Rank {
-        let at = self.ranks.iter().position(|r| r.rank == rank).unwrap_or_else(|| {
-            self.ranks.push(Rank { rank, ledger: Gauge::default(), ring: Gauge::default(), ready: Vec::new() });
-            self.ranks.len() - 1
+        let at = self.ranks.binary_search_by_key(&rank, |r| r.rank).unwrap_or_else(|at| {
+            self.ranks.insert(at, Rank { rank, ledger: Gauge::default(), ring: Gauge::default(), ready: Vec::new() });
+            at
         });
         &mut self.ranks[at]
     }

@@ -28,6 +28,8 @@ embedded!(
     "imagenet-local",
     "imagenet-s3",
     "imagenet-p4d",
+    "cluster-64",
+    "cluster-1000",
     "slow-consumer",
     "slow-store",
     "tiny-memory",

@@ -232,7 +232,8 @@ fn ranks(file: &File, errors: &Errors) -> Ranks {
         refuse(&file.loader.rank, &because, errors);
         refuse(&file.loader.world, &because, errors);
     }
-    Ranks { count, barrier: or(&file.ranks.barrier, true) }
+    let per_node = file.ranks.per_node.is_some().then(|| fits(&file.ranks.per_node, u64::from(u16::MAX), 1, errors));
+    Ranks { count, per_node, barrier: or(&file.ranks.barrier, true) }
 }
 
 fn consumer(typed: &typed::Consumer, batch: u64, errors: &Errors) -> Consumer {

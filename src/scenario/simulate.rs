@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
-use super::{Consumer, Deliveries, Found, Samples, Scenario, Verdict, deliveries::Findings};
+use super::{Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings};
 use crate::{
     document::Trouble,
     loader::{self, Batches, Outcome, Resolved, Settings, SettingsError, stage},
@@ -101,7 +101,8 @@ impl Scenario {
         let consumer = self.consumer.clone();
         let plans = self.of_ranks(&resolved)?;
         let barrier = (self.ranks.barrier && plans.len() > 1).then(|| SimBarrier::new(u32::from(self.ranks.count)));
-        let run = move |machine: SimMachine<Tags>| run(machine, plans, consumer, barrier);
+        let ranks = self.ranks;
+        let run = move |machine: SimMachine<Tags>| run(machine, plans, ranks, consumer, barrier);
         let ended = sim::run(config, recorder, run).map_err(SimulateError::Stall)?;
         let Ended { outcome, findings, error } = Ended::of_ranks(ended.value);
         let facts = Facts { cpu_s: Some(ended.cpu_ns as f64 / 1e9), ..facts };
@@ -123,29 +124,30 @@ impl Scenario {
     fn facts(&self, machine: &MachineModel, config: &sim::Config, resolved: &Resolved) -> Facts {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let settings = &resolved.settings;
-        let ranks = u32::from(self.ranks.count);
+        let (ranks, nodes) = (u32::from(self.ranks.count), u32::from(self.ranks.nodes()));
         let all = |bytes: u64| bytes.saturating_mul(u64::from(ranks));
         // Reads that the page cache answers are bounded by nothing that the disk can do.
         let all_from_store = config.store.disk.is_none_or(|disk| disk.cached_ppm == 0);
-        let waiting = config.store.disk.and_then(|disk| disk.requests_per_s);
+        let waiting = config.store.disk.and_then(|disk| disk.requests_per_s).map(|per_s| per_s.saturating_mul(u64::from(nodes)));
         let requests = config.store.requests.map(|r| r.per_s).into_iter().chain(waiting).min();
         let mut limits = Vec::new();
-        limits.extend(config.store.connections.filter(|_| all_from_store).map(|n| (StageId::FETCH, n)));
+        let connections = config.store.connections.filter(|_| all_from_store);
+        limits.extend(connections.map(|n| (StageId::FETCH, n.saturating_mul(nodes))));
         limits.extend(settings.fetch_limit.map(|n| (StageId::FETCH, count(n).saturating_mul(ranks))));
         limits.extend(settings.decode_limit.map(|n| (StageId::DECODE, count(n).saturating_mul(ranks))));
         Facts {
             machine: machine.title.clone(),
             device: machine.device.kind.to_string(),
-            cores: config.cpu.cores,
-            threads: config.pool_threads,
+            cores: config.cpu.cores.saturating_mul(nodes),
+            threads: config.pool_threads.saturating_mul(nodes),
             lanes: count(settings.lanes),
             ring_slots: resolved.ring as u64,
             prefetch_batches: settings.prefetch as u64,
             ranks,
-            copies: copies_of(&config.copy.by, count(settings.copies), ranks),
+            copies: copies_of(&config.copy.by, count(settings.copies), &self.ranks),
             limits,
             reads_on_pool: config.store.reader == sim::Reader::Pool,
-            store_bytes_per_s: config.store.link_bytes_per_s.filter(|_| all_from_store).map(|n| n as f64),
+            store_bytes_per_s: config.store.link_bytes_per_s.filter(|_| all_from_store).map(|n| n as f64 * f64::from(nodes)),
             store_requests_per_s: requests.filter(|_| all_from_store).map(|n| n as f64),
             ledger_bytes: Some(all(resolved.ledger_bytes)),
             budget_bytes: Some(all(settings.budget_bytes)),
@@ -159,11 +161,12 @@ impl Scenario {
 type TagBatches = Batches<<SimMachine<Tags> as Machine>::DeviceBatch, Unit<SimMachine<Tags>>>;
 
 /// Copies to devices that can be under way at once: as many as loaders ask for, and no more than there are engines.
-fn copies_of(by: &sim::CopyBy, of_a_rank: u32, ranks: u32) -> u32 {
-    let asked = of_a_rank.saturating_mul(ranks);
+fn copies_of(by: &sim::CopyBy, of_a_rank: u32, ranks: &Ranks) -> u32 {
+    let (count, nodes) = (u32::from(ranks.count), u32::from(ranks.nodes()));
+    let asked = of_a_rank.saturating_mul(count);
     match by {
-        sim::CopyBy::Pcie(spec) => asked.min(spec.engines.saturating_mul(spec.devices.min(ranks))),
-        sim::CopyBy::Engines(engines) => asked.min(*engines),
+        sim::CopyBy::Pcie(spec) => asked.min(spec.engines.saturating_mul(spec.devices.saturating_mul(nodes).min(count))),
+        sim::CopyBy::Engines(engines) => asked.min(engines.saturating_mul(nodes)),
         sim::CopyBy::Pool | sim::CopyBy::Thread => asked,
     }
 }
@@ -196,8 +199,14 @@ impl Ended {
     }
 }
 
-/// All ranks on one machine, to the end of each.
-async fn run(machine: SimMachine<Tags>, plans: Vec<Resolved>, consumer: Consumer, barrier: Option<SimBarrier>) -> Vec<Ended> {
+/// All ranks, each on its node, to the end of each.
+async fn run(
+    machine: SimMachine<Tags>,
+    plans: Vec<Resolved>,
+    ranks: Ranks,
+    consumer: Consumer,
+    barrier: Option<SimBarrier>,
+) -> Vec<Ended> {
     if plans.len() == 1 {
         let alone = plans.into_iter().next().expect("there is one");
         return vec![run_rank(machine, alone, consumer, None).await];
@@ -206,7 +215,8 @@ async fn run(machine: SimMachine<Tags>, plans: Vec<Resolved>, consumer: Consumer
         .into_iter()
         .map(|resolved| {
             let (tell, told) = tokio::sync::oneshot::channel();
-            let rank = run_rank(machine.clone(), resolved, consumer.clone(), barrier.clone());
+            let node = machine.on_node(ranks.node_of(resolved.settings.rank));
+            let rank = run_rank(node, resolved, consumer.clone(), barrier.clone());
             let task = machine.spawn("rank", async move {
                 let heard = tell.send(rank.await);
                 debug_assert!(heard.is_ok(), "all ranks are waited for");
@@ -372,6 +382,25 @@ mod tests {
             Some(crate::model::Measured::plain(crate::units::Fraction::new(75.0, "%")));
         let cached = per_s(&machine);
         assert!((cached / expected / 4.0 - 1.0).abs() < 0.1, "{cached} samples/s, expected four times {expected}");
+    }
+
+    #[test]
+    fn ranks_on_nodes_of_their_own_do_as_one_does_alone() {
+        let base = SCENARIO.replace("[consumer]", "tail = \"drop\"\n[consumer]");
+        let found = |count: u64, ranks: &str| {
+            let text =
+                base.replace("count = 200", &format!("count = {count}")).replace("[loader]", &format!("{ranks}\n[loader]"));
+            let scenario = parse("nodes.toml", &text, &Overrides::default()).unwrap();
+            let (machine, samples) = (model::load("reference-2core").unwrap(), scenario.samples().unwrap().unwrap());
+            scenario.simulate(&machine, &samples, Recorder::new()).unwrap().metrics
+        };
+        let alone = found(400, "").samples_per_s;
+        let [nodes, one_node] = ["[ranks]\ncount = 4\nper_node = 1", "[ranks]\ncount = 4"].map(|ranks| found(1600, ranks));
+        assert!((nodes.samples_per_s / alone / 4.0 - 1.0).abs() < 0.1, "{} samples/s, {alone} alone", nodes.samples_per_s);
+        assert!(one_node.samples_per_s < 1.5 * alone, "{} samples/s of four ranks on one thread", one_node.samples_per_s);
+        assert_eq!((nodes.cores, nodes.threads, one_node.threads), (8, 4, 1));
+        // Three ranks on two nodes.
+        assert_eq!(found(600, "[ranks]\ncount = 3\nper_node = 2").cores, 4);
     }
 
     #[test]

@@ -126,6 +126,7 @@ impl Scenario {
     pub fn to_sim(&self, machine: &MachineModel, samples: &Samples) -> Result<sim::Config, Trouble> {
         let config = sim::Config {
             seed: self.seed,
+            nodes: self.ranks.nodes(),
             dataset: samples.sizes.clone(),
             faults: self.faults.clone(),
             ..machine.to_config(self.threads(machine), &self.store_on(machine)?)

@@ -104,6 +104,7 @@ typed! {
     /// `[ranks]`
     pub(super) struct Ranks {
         count: Positive<Count>,
+        per_node: Positive<Count>,
         barrier: bool,
     }
 }

@@ -19,6 +19,9 @@ pub struct Config {
     pub keep_tape: bool,
     /// When to give up.
     pub limits: Limits,
+    /// How many machines of this kind there are, each with all that is said below for itself, but for the store's
+    /// [requests](StoreSpec::requests), which they share; at least one.
+    pub nodes: u16,
     /// The cores.
     pub cpu: CpuSpec,
     /// Threads of the pool that runs CPU jobs; at least one.
@@ -56,6 +59,7 @@ impl Default for Config {
             chooser: Chooser::Fifo,
             keep_tape: false,
             limits: Limits::default(),
+            nodes: 1,
             cpu: CpuSpec { cores: 1, speed_ppm: Vec::new() },
             pool_threads: 1,
             wakeup_ns: 0,
@@ -273,7 +277,7 @@ pub struct StoreSpec {
     pub link_bytes_per_s: Option<u64>,
     /// The most reads at a time, beside what `reader` allows; `None` is without bound.
     pub connections: Option<u32>,
-    /// The most requests a second; beyond, a read fails with [`FailureKind::Throttled`](crate::failure::FailureKind::Throttled).
+    /// The most requests a second, of all nodes together; beyond, a read fails with [`FailureKind::Throttled`](crate::failure::FailureKind::Throttled).
     pub requests: Option<RequestRate>,
     /// What is more to say where it is a local disk.
     pub disk: Option<DiskSpec>,

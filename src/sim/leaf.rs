@@ -117,6 +117,8 @@ pub(super) struct Leaf {
     pub(super) phase: Phase,
     pub(super) kind: LeafKind,
     pub(super) holds: Holds,
+    /// The node that it is on.
+    pub(super) node: u16,
     /// Nobody waits for it any more, but it has to run to its end.
     pub(super) given_up: bool,
     pub(super) op: Op,
@@ -153,7 +155,7 @@ impl Leaves {
     /// Adds a leaf that is submitted at `now`. It is written where it stays: that is faster than a move.
     #[inline]
     pub(super) fn insert(&mut self, request: &mut Request<'_>, phase: Phase, now: u64) -> LeafId {
-        let Request { op, kind, bytes, wait_ns, busy_ns, locked_ns, way, cached, fault, .. } = *request;
+        let Request { op, node, kind, bytes, wait_ns, busy_ns, locked_ns, way, cached, fault, .. } = *request;
         let slot = self.vacant.pop().unwrap_or_else(|| self.grow());
         let leaf = self.at(slot);
         leaf.phase = phase;
@@ -161,6 +163,7 @@ impl Leaves {
         leaf.holds = Holds(if way == Direction::Out { Holds::TO_HOST } else { 0 } | if cached { Holds::CACHED } else { 0 });
         leaf.given_up = false;
         leaf.op = *op;
+        leaf.node = node;
         leaf.since = now;
         leaf.bytes = bytes;
         leaf.wait_ns = wait_ns;
@@ -180,6 +183,7 @@ impl Leaves {
             phase: Phase::ForThread,
             kind: LeafKind::Cpu,
             holds: Holds::default(),
+            node: 0,
             given_up: false,
             op: Op::default(),
             since: 0,

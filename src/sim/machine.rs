@@ -17,6 +17,7 @@ use std::{
 use super::{
     executor::Tasks,
     leaf::{Body, JobCell, LeafId},
+    node::Node,
     payload::SimPayload,
     price::Prices,
     resource::{Account, Charge, Cpu, Direction, Link},
@@ -61,13 +62,17 @@ pub(super) struct Inner<P: SimPayload> {
 }
 
 /// The simulated machine, on which `P` flows. See [`Simulation`](super::Simulation) for how to run a loader on it.
+///
+/// It is one node of the simulation; where there are [several](super::Config::nodes), [`on_node`](SimMachine::on_node) gives the others.
 pub struct SimMachine<P: SimPayload> {
     pub(super) inner: Rc<Inner<P>>,
+    /// From 0.
+    pub(super) node: u16,
 }
 
 impl<P: SimPayload> Clone for SimMachine<P> {
     fn clone(&self) -> SimMachine<P> {
-        SimMachine { inner: self.inner.clone() }
+        SimMachine { inner: self.inner.clone(), node: self.node }
     }
 }
 
@@ -170,10 +175,10 @@ impl<P: SimPayload> Future for Step<'_, P> {
         let waiter = core.tasks.waiter(cx.waker());
         match self.step {
             None => {
-                self.step = Some(core.world.begin_step(self.ns, waiter));
+                self.step = Some(core.world.begin_step(self.machine.node, self.ns, waiter));
                 Poll::Pending
             }
-            Some(step) => match core.world.stepper(step) {
+            Some(step) => match core.world.stepper(self.machine.node, step) {
                 Some(waiting) => {
                     *waiting = waiter;
                     Poll::Pending
@@ -187,7 +192,7 @@ impl<P: SimPayload> Future for Step<'_, P> {
 impl<P: SimPayload> Drop for Step<'_, P> {
     fn drop(&mut self) {
         if let Some(step) = self.step {
-            let waiter = self.machine.inner.core.borrow_mut().world.break_off_step(step);
+            let waiter = self.machine.inner.core.borrow_mut().world.break_off_step(self.machine.node, step);
             drop(waiter);
         }
     }
@@ -234,6 +239,19 @@ impl<P: SimPayload> Drop for Leaf<'_, P> {
 }
 
 impl<P: SimPayload> SimMachine<P> {
+    /// The same simulation as a node sees it: what is done on this machine uses the cores, the pool, the links and the memory of that
+    /// node. The first is 0.
+    ///
+    /// # Panics
+    ///
+    /// If the simulation has no such [node](super::Config::nodes).
+    #[must_use]
+    pub fn on_node(&self, node: u16) -> SimMachine<P> {
+        let nodes = self.inner.core.borrow().world.nodes.len();
+        assert!(usize::from(node) < nodes, "there is no node {node}: there are {nodes}, counted from 0");
+        SimMachine { inner: self.inner.clone(), node }
+    }
+
     /// Starts a task that was spawned at this place.
     pub(super) fn spawn_at(
         &self,
@@ -250,7 +268,7 @@ impl<P: SimPayload> SimMachine<P> {
     /// A train step on the device that takes so long on an idle host, and longer where the host is busy and
     /// [`Config::gpu`](super::Config::gpu) says so; else it is a sleep. A step given up has not happened.
     pub async fn step(&self, d: Duration) {
-        let slowed = self.inner.core.borrow().world.gpu.is_some();
+        let slowed = self.inner.core.borrow().world.nodes[0].gpu.is_some();
         if slowed {
             Step { machine: self, ns: u64::try_from(d.as_nanos()).unwrap_or(u64::MAX), step: None }.await;
         } else {
@@ -271,6 +289,7 @@ impl<P: SimPayload> SimMachine<P> {
         let body: Option<Rc<dyn Body>> = Some(cell.clone());
         self.submit(&mut Request {
             op: &op,
+            node: self.node,
             kind,
             bytes,
             wait_ns: 0,
@@ -321,8 +340,8 @@ impl<P: SimPayload> SimMachine<P> {
         Ok((fault, busy_ns))
     }
 
-    fn charge(&self, account: impl FnOnce(&World) -> &Account, bytes: u64, what: &str) -> Result<Charge, Failure> {
-        account(&self.inner.core.borrow().world).charge(bytes).map_err(|left| {
+    fn charge(&self, account: impl FnOnce(&Node) -> &Account, bytes: u64, what: &str) -> Result<Charge, Failure> {
+        account(&self.inner.core.borrow().world.nodes[usize::from(self.node)]).charge(bytes).map_err(|left| {
             Failure::new(FailureKind::TooLarge, format!("{what} of {bytes} bytes do not fit into the {left} bytes that are left"))
         })
     }
@@ -375,8 +394,19 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             }
             let (kind, bytes) = (LeafKind::Read, size.bytes);
             let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-            let mut request =
-                Request { op: &op, kind, bytes, wait_ns, busy_ns, locked_ns: 0, way: Direction::In, cached, fault, body: None };
+            let mut request = Request {
+                op: &op,
+                node: self.node,
+                kind,
+                bytes,
+                wait_ns,
+                busy_ns,
+                locked_ns: 0,
+                way: Direction::In,
+                cached,
+                fault,
+                body: None,
+            };
             let request = &mut request;
             P::read(&self.inner.content, sample, size, |body| async move {
                 request.body = body;
@@ -407,6 +437,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             let locked_ns = self.inner.prices.locked_ns(work.kind, busy_ns);
             self.submit(&mut Request {
                 op: &op,
+                node: self.node,
                 kind,
                 bytes,
                 wait_ns: 0,
@@ -445,6 +476,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
         self.submit(&mut Request {
             op: &op,
+            node: self.node,
             kind,
             bytes,
             wait_ns: 0,
@@ -464,13 +496,13 @@ impl<P: SimPayload> Machine for SimMachine<P> {
     }
 
     fn slots(&self, count: usize, slot_bytes: usize) -> Result<Vec<Slot<Unit<Self>>>, Failure> {
-        let charge = self.charge(|world| &world.host, count as u64 * slot_bytes as u64, "slots")?;
+        let charge = self.charge(|node| &node.host, count as u64 * slot_bytes as u64, "slots")?;
         self.inner.slabs.borrow_mut().push(charge);
         slab(count, P::units(slot_bytes))
     }
 
     fn device_batch(&self, samples: usize, slot_bytes: usize) -> Result<Self::DeviceBatch, Failure> {
-        let charge = self.charge(|world| &world.device, samples as u64 * slot_bytes as u64, "a batch on the device")?;
+        let charge = self.charge(|node| &node.device, samples as u64 * slot_bytes as u64, "a batch on the device")?;
         let units_per_slot = <P as Payload>::units(slot_bytes);
         Ok(SimBatch { cells: vec![P::Unit::default(); samples * units_per_slot], units_per_slot, slot_bytes, _charge: charge })
     }

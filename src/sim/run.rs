@@ -123,7 +123,7 @@ impl<P: SimPayload> Simulation<P> {
             lends_slots: config.lends_slots,
             slabs: RefCell::default(),
         });
-        let machine = SimMachine { inner: inner.clone() };
+        let machine = SimMachine { inner: inner.clone(), node: 0 };
         let _entered = Entered::new(run);
         let teardown = Teardown(inner.clone());
         let value = Rc::new(RefCell::new(None));
@@ -174,11 +174,11 @@ pub struct Outcome<T> {
     pub left: Left,
     /// What the simulation itself did.
     pub tally: Tally,
-    /// Time that cores were busy, summed over the cores (ns).
+    /// Time that cores were busy, summed over the cores of all nodes (ns).
     pub cpu_ns: u64,
-    /// The most bytes in slots.
+    /// The most bytes in slots on a node.
     pub slots_bytes_peak: u64,
-    /// The most bytes in batches on the device.
+    /// The most bytes in batches on the devices of a node.
     pub device_bytes_peak: u64,
 }
 
@@ -233,24 +233,26 @@ fn conclude<P: SimPayload>(inner: &Inner<P>, decider: Decider, stalled: Option<S
         return Err(Stall::of(core, reason));
     }
     let Core { tasks, world } = core;
+    let now = world.now;
+    let nodes = || world.nodes.iter();
     Ok(Outcome {
         value: (),
-        end: Time(world.now),
+        end: Time(now),
         left: Left {
             tasks: tasks.live(),
             leaves: world.leaves.len(),
-            threads: world.pool.taken() as usize,
-            runnable: world.cpu.runnable(),
+            threads: nodes().map(|node| node.pool.taken() as usize).sum(),
+            runnable: nodes().map(|node| node.cpu.runnable()).sum(),
         },
         tally: Tally {
             polls: tasks.polls(),
             fired: world.fired,
             choices: decider.choices(),
-            scheduler_wakes: world.scheduler.wakes(),
+            scheduler_wakes: nodes().map(|node| node.scheduler.wakes()).sum(),
         },
-        cpu_ns: world.cpu.busy_ns(world.now),
-        slots_bytes_peak: world.host.peak(),
-        device_bytes_peak: world.device.peak(),
+        cpu_ns: nodes().map(|node| node.cpu.busy_ns(now)).sum(),
+        slots_bytes_peak: nodes().map(|node| node.host.peak()).max().unwrap_or(0),
+        device_bytes_peak: nodes().map(|node| node.device.peak()).max().unwrap_or(0),
         recorder: std::mem::take(&mut world.recorder),
         tape: decider.into_tape(),
     })

@@ -6,6 +6,7 @@ use super::{
     executor::{TaskView, Waiter},
     leaf::Phase,
     machine::Core,
+    node::Node,
     timers::Alarm,
     wake::TaskId,
 };
@@ -72,7 +73,7 @@ pub struct Waiting {
     pub on: WaitsFor,
 }
 
-/// A resource, and who is there.
+/// A resource, and who is there: on all nodes together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Depth {
     /// What it is called.
@@ -85,7 +86,7 @@ pub struct Depth {
     pub waiting: usize,
 }
 
-/// A memory account.
+/// A memory account, of all nodes together; its peak is then the sum of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balance {
     /// Which.
@@ -94,6 +95,29 @@ pub struct Balance {
     pub used_bytes: u64,
     /// Charged at most (B).
     pub peak_bytes: u64,
+}
+
+impl Depth {
+    /// The same resources of two nodes, or of more, as one.
+    fn all_of(mut all: Vec<Depth>, of_another: Vec<Depth>) -> Vec<Depth> {
+        for (sum, one) in all.iter_mut().zip(of_another) {
+            sum.busy += one.busy;
+            sum.places = sum.places.zip(one.places).map(|(all, more)| all + more);
+            sum.waiting += one.waiting;
+        }
+        all
+    }
+}
+
+impl Balance {
+    /// The same accounts of two nodes, or of more, as one.
+    fn all_of(mut all: Vec<Balance>, of_another: Vec<Balance>) -> Vec<Balance> {
+        for (sum, one) in all.iter_mut().zip(of_another) {
+            sum.used_bytes += one.used_bytes;
+            sum.peak_bytes += one.peak_bytes;
+        }
+        all
+    }
 }
 
 /// A simulation that ended before its root task did: why, when, and who was waiting for what.
@@ -124,38 +148,15 @@ impl Stall {
             .map(|task| Waiting { task: task.name, spawned_at: task.place, on: waits_for(core, &task) })
             .collect();
         let world = &core.world;
-        let gate = |resource, gate: &super::resource::Gate| Depth {
-            resource,
-            busy: gate.taken() as usize,
-            places: Some(gate.places() as usize),
-            waiting: gate.waiting(),
-        };
-        let free = |resource, busy| Depth { resource, busy, places: None, waiting: 0 };
-        let mut depths = vec![free("cores", world.cpu.runnable()), gate("pool", &world.pool)];
-        depths.extend(world.lock.as_ref().map(|lock| Depth {
-            resource: "lock",
-            busy: usize::from(lock.holder().is_some()),
-            places: Some(1),
-            waiting: lock.waiting(),
-        }));
-        depths.extend(world.connections.as_ref().map(|connections| gate("connections", connections)));
-        depths.extend(world.link.as_ref().map(|link| free("link", link.flows())));
-        depths.extend(world.engines.as_ref().map(|engines| gate("copy engines", engines)));
-        depths.extend(world.pcie.as_ref().map(|pcie| {
-            let (waiting, taken, places) = pcie.depth();
-            Depth { resource: "copy engines", busy: taken as usize, places: Some(places as usize), waiting }
-        }));
-        if !world.scheduler.is_free() {
-            depths.push(Depth { waiting: world.scheduler.backlog(), ..free("scheduler", 0) });
-        }
-        let balance = |account, of: &super::resource::Account| Balance { account, used_bytes: of.used(), peak_bytes: of.peak() };
+        let depths = world.nodes.iter().map(Node::depths).reduce(Depth::all_of).unwrap_or_default();
+        let accounts = world.nodes.iter().map(Node::balances).reduce(Balance::all_of).unwrap_or_default();
         Box::new(Stall {
             reason,
             at: Time(world.now),
             waiting,
             depths,
             running_alone: world.running_alone(),
-            accounts: vec![balance("slots", &world.host), balance("device", &world.device)],
+            accounts,
             recorder: std::mem::take(&mut core.world.recorder),
         })
     }

@@ -22,12 +22,12 @@ pub(super) enum Alarm {
     Wake(Waiter),
     /// The leaf in this slot goes on.
     Leaf(u32),
-    /// The scheduler's thread has woken up.
-    SchedulerAwake,
-    /// The oldest completion has waited long enough.
-    SchedulerAge,
-    /// The first in line has waited long enough for the lock.
-    LockSwitch,
+    /// The scheduler's thread of this node has woken up.
+    SchedulerAwake(u16),
+    /// The oldest completion on this node has waited long enough.
+    SchedulerAge(u16),
+    /// The first in line has waited long enough for this node's lock.
+    LockSwitch(u16),
 }
 
 /// Bits of an [`AlarmId`] that are the slot; the others are the sequence number.
@@ -124,7 +124,7 @@ impl Timers {
             Some(slot) => slot as usize,
             None => {
                 assert!(self.pending.len() < 1 << SLOT_BITS, "more than 16 million alarms at a time");
-                self.pending.push(Pending { id: AlarmId(0), place, alarm: Alarm::SchedulerAge });
+                self.pending.push(Pending { id: AlarmId(0), place, alarm: Alarm::SchedulerAge(0) });
                 self.pending.len() - 1
             }
         };
@@ -219,7 +219,7 @@ impl Timers {
         let pending = self.pending.get_mut(id.slot()).filter(|p| p.id == id && id != AlarmId(0))?;
         pending.id = AlarmId(0);
         self.vacant.push(id.slot() as u32);
-        Some(std::mem::replace(&mut pending.alarm, Alarm::SchedulerAge))
+        Some(std::mem::replace(&mut pending.alarm, Alarm::SchedulerAge(0)))
     }
 
     /// All alarms that are pending, with their times, in no particular order.

@@ -12,6 +12,12 @@
 //! ```
 //!
 //! Where there is a lock, a job may need it for the first part of its time on a core; its thread then stands in line for it in between.
+//!
+//! A world is one [`Node`], or many alike: each leaf stays on the node that it was submitted on, with that node's cores, pool, links and
+//! devices. All nodes share the clock and the store's count of requests. The run loop must not look at each node whenever the clock
+//! moves; so [`Nearest`] knows when something next happens on which, and only nodes on which something has [changed](World::touch)
+//! since are asked again.
+//!
 //! A leaf keeps the places it has taken (thread, connection, engine) until its end. Every step that takes no time is left out, not
 //! passed through. At its end a leaf runs its body, is recorded, gives its places to whoever waits for them, and goes to the
 //! scheduler, which hands it to its task.
@@ -19,17 +25,15 @@
 //! The run loop asks for the time of the [next](World::next) event, [collects](World::collect) all that are due then, and fires them in
 //! the order that the chooser wants.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    rc::Rc,
-};
+use std::{collections::VecDeque, rc::Rc};
 
 use super::{
     Config, CopyBy, Reader,
     config::scaled,
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, LeafId, Leaves, Phase},
-    resource::{Account, Bucket, Cpu, Direction, Disk, Gate, Gpu, Link, Lock, NAME_MAX, NEVER, Pcie, Rouse, Scheduler},
+    node::{Nearest, Node},
+    resource::{Bucket, Cpu, Direction, Gate, Link, NAME_MAX, NEVER, Rouse},
     timers::{Alarm, AlarmId, Timers},
 };
 use crate::{
@@ -45,14 +49,16 @@ const SCHEDULER: u32 = NAME_MAX;
 /// Something that is due now.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
-    /// A thread is done with its core.
+    /// A leaf's thread is done with its core.
     Core(u32),
+    /// The scheduler of a node is done with its core.
+    Scheduler(u16),
     /// A transfer is done.
     Link(LeafId),
     /// A copy is done.
     Bus(u32),
-    /// A train step is done.
-    Step(u64),
+    /// A train step on a node is done.
+    Step(u16, u64),
     /// An alarm goes off.
     Alarm(AlarmId),
 }
@@ -60,6 +66,8 @@ pub(super) enum Due {
 /// What a leaf asks for.
 pub(super) struct Request<'a> {
     pub(super) op: &'a Op,
+    /// Where, from 0.
+    pub(super) node: u16,
     pub(super) kind: LeafKind,
     /// Bytes of the work, or of the sample (B).
     pub(super) bytes: u64,
@@ -88,31 +96,19 @@ pub(super) struct World {
     pub(super) now: u64,
     pub(super) timers: Timers,
     pub(super) leaves: Leaves,
-    pub(super) cpu: Cpu,
-    pub(super) pool: Gate,
-    pub(super) lock: Option<Box<Lock>>,
-    pub(super) connections: Option<Gate>,
-    pub(super) link: Option<Link>,
-    pub(super) engines: Option<Gate>,
-    pub(super) pcie: Option<Box<Pcie>>,
-    pub(super) gpu: Option<Box<Gpu>>,
-    pub(super) scheduler: Scheduler,
-    pub(super) host: Account,
-    pub(super) device: Account,
+    /// At least one.
+    pub(super) nodes: Vec<Node>,
     pub(super) recorder: Recorder,
     pub(super) fired: u64,
     /// A body has run since somebody last looked.
     pub(super) bodies_ran: bool,
+    /// When something next happens on which node, where there are several.
+    nearest: Option<Nearest>,
     bucket: Option<Bucket>,
-    disk: Option<Disk>,
-    /// When whoever holds the lock has to give way.
-    switch: AlarmId,
     reader: Reader,
     connection_bytes_per_s: Option<u64>,
     copy_by: CopyBy,
     wakeup_ns: u64,
-    /// Who waits for the end of its train step.
-    steps: BTreeMap<u64, Waiter>,
     /// Leaves given up that still run.
     running_alone: usize,
     quiet: Vec<Waiter>,
@@ -125,38 +121,21 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(config: &Config, recorder: Recorder) -> World {
         let store = &config.store;
+        let nodes = config.nodes.max(1);
         World {
             now: 0,
             timers: Timers::default(),
             leaves: Leaves::default(),
-            cpu: Cpu::new(&config.cpu),
-            pool: Gate::new(config.pool_threads),
-            lock: config.lock.as_ref().map(|lock| Box::new(Lock::new(lock))),
-            connections: store.connections.map(Gate::new),
-            link: store.link_bytes_per_s.map(|rate| Link::new(rate, store.connection_bytes_per_s)),
-            engines: match config.copy.by {
-                CopyBy::Engines(engines) => Some(Gate::new(engines)),
-                CopyBy::Pool | CopyBy::Thread | CopyBy::Pcie(_) => None,
-            },
-            pcie: match &config.copy.by {
-                CopyBy::Pcie(spec) => Some(Box::new(Pcie::new(spec))),
-                CopyBy::Pool | CopyBy::Thread | CopyBy::Engines(_) => None,
-            },
-            gpu: Gpu::new(&config.gpu, config.cpu.cores).map(Box::new),
-            scheduler: Scheduler::new(config.scheduler, config.wakeup_ns),
-            host: Account::new(config.memory_bytes),
-            device: Account::new(None),
+            nodes: (0..nodes).map(|_| Node::new(config)).collect(),
+            nearest: (nodes > 1).then(|| Nearest::new(nodes)),
             recorder,
             fired: 0,
             bodies_ran: false,
             bucket: store.requests.map(Bucket::new),
-            disk: store.disk.as_ref().map(Disk::new),
-            switch: AlarmId::default(),
             reader: store.reader,
             connection_bytes_per_s: store.connection_bytes_per_s,
             copy_by: config.copy.by,
             wakeup_ns: config.wakeup_ns,
-            steps: BTreeMap::new(),
             running_alone: 0,
             quiet: Vec::new(),
             litter: Vec::new(),
@@ -169,20 +148,77 @@ impl World {
     /// When the next thing happens.
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
-        let link = self.link.as_ref().map_or(NEVER, Link::next);
-        let bus = self.pcie.as_ref().map_or(NEVER, |pcie| pcie.next());
-        let (now, busy) = (self.now, self.cpu.runnable());
-        let step = self.gpu.as_mut().map_or(NEVER, |gpu| gpu.next(now, busy));
-        self.timers.next().min(self.cpu.next()).min(link).min(bus).min(step)
+        let on_nodes = match &mut self.nearest {
+            None => self.nodes[0].next(self.now),
+            Some(nearest) => {
+                while let Some(changed) = nearest.take_changed() {
+                    let next = self.nodes[usize::from(changed)].next(self.now);
+                    nearest.set(changed, next);
+                }
+                nearest.first().0
+            }
+        };
+        self.timers.next().min(on_nodes)
     }
 
-    /// Moves the clock to the time of the next event and appends all that is due then.
+    /// Something is about to change on a node: what happens next there is to be asked again.
+    #[inline]
+    fn touch(&mut self, node: u16) {
+        if let Some(nearest) = &mut self.nearest {
+            nearest.change(node);
+        }
+    }
+
+    #[inline]
+    fn touch_node_of(&mut self, slot: u32) {
+        if let Some(nearest) = &mut self.nearest {
+            nearest.change(self.leaves.at(slot).node);
+        }
+    }
+
+    #[inline]
+    fn node(&mut self, node: u16) -> &mut Node {
+        &mut self.nodes[usize::from(node)]
+    }
+
+    /// The node of a leaf.
+    #[inline]
+    fn node_of(&mut self, slot: u32) -> &mut Node {
+        let node = self.leaves.at(slot).node;
+        self.node(node)
+    }
+
+    /// Moves the clock to the time of the next event and appends all that is due then: node by node, and alarms last.
     pub(super) fn collect(&mut self, now: u64, due: &mut VecDeque<Due>) {
         self.now = now;
-        if self.cpu.next() <= now {
-            self.cpu.done(now, |user| due.push_back(Due::Core(user)));
+        if self.nearest.is_none() {
+            self.collect_on(0, due);
         }
-        if let Some(link) = &mut self.link
+        while let Some((next, node)) = self.nearest.as_ref().map(Nearest::first)
+            && next <= now
+        {
+            self.collect_on(node, due);
+            if let Some(nearest) = &mut self.nearest {
+                nearest.set(node, NEVER);
+                nearest.change(node);
+            }
+        }
+        self.timers.due(now, |alarm| due.push_back(Due::Alarm(alarm)));
+    }
+
+    #[inline]
+    fn collect_on(&mut self, at: u16, due: &mut VecDeque<Due>) {
+        let now = self.now;
+        let node = &mut self.nodes[usize::from(at)];
+        if node.cpu.next() <= now {
+            node.cpu.done(now, |user| {
+                due.push_back(match user {
+                    SCHEDULER => Due::Scheduler(at),
+                    slot => Due::Core(slot),
+                });
+            });
+        }
+        if let Some(link) = &mut node.link
             && link.next() <= now
         {
             link.done(now, |slot| self.transfers.push(slot));
@@ -191,15 +227,14 @@ impl World {
                 due.push_back(Due::Link(LeafId { slot, generation }));
             }
         }
-        if let Some(pcie) = &mut self.pcie
+        if let Some(pcie) = &mut node.pcie
             && pcie.next() <= now
         {
             pcie.done(now, |slot| due.push_back(Due::Bus(slot)));
         }
-        if let Some(gpu) = &mut self.gpu {
-            gpu.done(now, |step| due.push_back(Due::Step(step)));
+        if let Some(gpu) = &mut node.gpu {
+            gpu.done(now, |step| due.push_back(Due::Step(at, step)));
         }
-        self.timers.due(now, |alarm| due.push_back(Due::Alarm(alarm)));
     }
 
     /// Lets a thing that is due happen.
@@ -207,28 +242,38 @@ impl World {
     pub(super) fn fire(&mut self, due: Due, tasks: &mut Tasks) {
         self.fired += 1;
         match due {
-            Due::Core(SCHEDULER) => self.handled(tasks),
-            Due::Core(slot) if self.lock.as_ref().is_some_and(|lock| lock.holder() == Some(slot)) => self.unlock(slot, tasks),
-            Due::Core(slot) | Due::Bus(slot) => self.end(slot, tasks),
+            Due::Scheduler(node) => self.handled(node, tasks),
+            Due::Core(slot) if self.node_of(slot).lock.as_ref().is_some_and(|lock| lock.holder() == Some(slot)) => {
+                self.touch_node_of(slot);
+                self.unlock(slot, tasks);
+            }
+            Due::Core(slot) | Due::Bus(slot) => {
+                self.touch_node_of(slot);
+                self.end(slot, tasks);
+            }
             Due::Link(id) => {
                 // A read given up at the very instant at which its last byte came is gone.
                 if self.leaves.get(id).is_some() {
+                    self.touch_node_of(id.slot);
                     self.process(id.slot, tasks);
                 }
             }
-            Due::Step(step) => tasks.notify(self.steps.remove(&step).unwrap_or_default()),
+            Due::Step(node, step) => tasks.notify(self.node(node).steps.remove(&step).unwrap_or_default()),
             Due::Alarm(id) => match self.timers.take(id) {
                 Some(Alarm::Wake(waiter)) => tasks.notify(waiter),
-                Some(Alarm::Leaf(slot)) => match self.leaves.at(slot).phase {
-                    Phase::Waking => self.on_thread(slot, tasks),
-                    Phase::FirstByte => self.arrived(slot, tasks),
-                    Phase::Submitting => self.on_bus(slot),
-                    _ => self.end(slot, tasks),
-                },
-                Some(Alarm::LockSwitch) => self.switch(),
-                Some(Alarm::SchedulerAwake) => self.scheduler_awake(),
-                Some(Alarm::SchedulerAge) if self.scheduler.aged() => self.rouse(Rouse::Now),
-                Some(Alarm::SchedulerAge) | None => {}
+                Some(Alarm::Leaf(slot)) => {
+                    self.touch_node_of(slot);
+                    match self.leaves.at(slot).phase {
+                        Phase::Waking => self.on_thread(slot, tasks),
+                        Phase::FirstByte => self.arrived(slot, tasks),
+                        Phase::Submitting => self.on_bus(slot),
+                        _ => self.end(slot, tasks),
+                    }
+                }
+                Some(Alarm::LockSwitch(node)) => self.switch(node),
+                Some(Alarm::SchedulerAwake(node)) => self.scheduler_awake(node),
+                Some(Alarm::SchedulerAge(node)) if self.node(node).scheduler.aged() => self.rouse(node, Rouse::Now),
+                Some(Alarm::SchedulerAge(_)) | None => {}
             },
         }
     }
@@ -238,6 +283,7 @@ impl World {
     /// A leaf sets out. Who waits for it says so when it [polls](World::poll).
     pub(super) fn submit(&mut self, request: &mut Request<'_>, tasks: &mut Tasks) -> LeafId {
         let (op, bytes) = (request.op, request.bytes);
+        self.touch(request.node);
         let phase = match request.kind {
             LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
             LeafKind::Copy if self.copy_by != CopyBy::Pool => Phase::ForEngine,
@@ -245,7 +291,7 @@ impl World {
         };
         let id = self.leaves.insert(request, phase, self.now);
         if request.locked_ns > 0
-            && let Some(lock) = &mut self.lock
+            && let Some(lock) = &mut self.node(request.node).lock
         {
             lock.owes(id.slot, Cpu::work(request.locked_ns));
         }
@@ -254,7 +300,7 @@ impl World {
             Phase::ForConnection => self.connect(id.slot, tasks),
             Phase::ForEngine => self.seek_engine(id.slot, tasks),
             _ => {
-                if self.pool.enter(id.slot) {
+                if self.node(request.node).pool.enter(id.slot) {
                     self.hired(id.slot, self.wakeup_ns, tasks);
                 }
             }
@@ -288,11 +334,12 @@ impl World {
 
     /// A read wants a connection.
     fn connect(&mut self, slot: u32, tasks: &mut Tasks) {
-        match &mut self.connections {
+        let leaf = self.leaves.at(slot);
+        match &mut self.nodes[usize::from(leaf.node)].connections {
             None => self.ask(slot, tasks),
-            Some(_) if self.leaves.at(slot).holds.has(Holds::CACHED) => self.ask(slot, tasks),
+            Some(_) if leaf.holds.has(Holds::CACHED) => self.ask(slot, tasks),
             Some(connections) => {
-                self.leaves.at(slot).phase = Phase::ForConnection;
+                leaf.phase = Phase::ForConnection;
                 if connections.enter(slot) {
                     self.connected(slot, tasks);
                 }
@@ -312,6 +359,7 @@ impl World {
         let cached = self.leaves.at(slot).holds.has(Holds::CACHED);
         let refused = !cached && self.bucket.as_mut().is_some_and(|bucket| !bucket.admit(now));
         let leaf = self.leaves.at(slot);
+        let node = &mut self.nodes[usize::from(leaf.node)];
         if refused {
             leaf.fault = Some(Fault::Fail(FailureKind::Throttled));
         }
@@ -329,16 +377,16 @@ impl World {
                 if let Some(Fault::Truncate { keep_ppm }) = fault {
                     leaf.bytes = fault::kept(leaf.bytes, keep_ppm);
                 }
-                let bytes = self.disk.as_ref().map_or(leaf.bytes, |disk| disk.handed_out(leaf.bytes));
+                let bytes = node.disk.as_ref().map_or(leaf.bytes, |disk| disk.handed_out(leaf.bytes));
                 if cached {
                     wait_ns = 0;
-                } else if self.link.is_none() {
+                } else if node.link.is_none() {
                     wait_ns = wait_ns.saturating_add(transfer_ns(self.connection_bytes_per_s, bytes));
                 }
                 if let Some(Fault::Slow { times }) = fault {
                     wait_ns = wait_ns.saturating_mul(u64::from(times));
                 }
-                if let Some(disk) = &mut self.disk
+                if let Some(disk) = &mut node.disk
                     && !cached
                 {
                     wait_ns = wait_ns.saturating_add(disk.queued_ns(now, bytes));
@@ -359,25 +407,18 @@ impl World {
         if leaf.failed.is_some() {
             return self.end(slot, tasks);
         }
-        match &mut self.link {
+        let node = &mut self.nodes[usize::from(leaf.node)];
+        match &mut node.link {
             Some(link) if leaf.bytes > 0 && !leaf.holds.has(Holds::CACHED) => {
                 let times = match leaf.fault {
                     Some(Fault::Slow { times }) => u64::from(times),
                     _ => 1,
                 };
                 leaf.phase = Phase::OnLink;
-                let bytes = self.disk.as_ref().map_or(leaf.bytes, |disk| disk.handed_out(leaf.bytes));
+                let bytes = node.disk.as_ref().map_or(leaf.bytes, |disk| disk.handed_out(leaf.bytes));
                 link.start(self.now, slot, bytes.saturating_mul(times).min(Link::BYTES_MAX));
             }
             _ => self.process(slot, tasks),
-        }
-    }
-
-    /// The engines that copy this way for a rank; `None` where threads copy.
-    fn engines_of(&mut self, rank: u16, way: Direction) -> Option<&mut Gate> {
-        match &mut self.pcie {
-            Some(pcie) => Some(pcie.engines(rank, way)),
-            None => self.engines.as_mut(),
         }
     }
 
@@ -385,7 +426,8 @@ impl World {
     fn seek_engine(&mut self, slot: u32, tasks: &mut Tasks) {
         let leaf = self.leaves.at(slot);
         let (rank, way) = (leaf.op.rank, leaf.holds.way());
-        match self.engines_of(rank, way) {
+        let node = &mut self.nodes[usize::from(leaf.node)];
+        match node.engines_of(rank, way) {
             Some(engines) => {
                 if engines.enter(slot) {
                     self.on_engine(slot, tasks);
@@ -402,10 +444,11 @@ impl World {
         self.start(slot);
         let leaf = self.leaves.at(slot);
         leaf.holds.0 |= Holds::ENGINE;
-        leaf.phase = if self.pcie.is_some() { Phase::Submitting } else { Phase::OnEngine };
+        let by_pcie = self.nodes[usize::from(leaf.node)].pcie.is_some();
+        leaf.phase = if by_pcie { Phase::Submitting } else { Phase::OnEngine };
         if leaf.busy_ns > 0 {
             leaf.alarm = self.timers.set(self.now.saturating_add(leaf.busy_ns), Alarm::Leaf(slot));
-        } else if self.pcie.is_some() {
+        } else if by_pcie {
             self.on_bus(slot);
         } else {
             self.end(slot, tasks);
@@ -418,74 +461,81 @@ impl World {
         leaf.phase = Phase::OnBus;
         let (rank, way) = (leaf.op.rank, leaf.holds.way());
         let bytes = leaf.bytes;
-        let pcie = self.pcie.as_mut().expect("only its engines are told to send bytes");
-        pcie.start(self.now, slot, rank, way, bytes);
+        let now = self.now;
+        let pcie = self.node_of(slot).pcie.as_mut().expect("only its engines are told to send bytes");
+        pcie.start(now, slot, rank, way, bytes);
     }
 
     /// Its thread wants the lock.
     fn lock(&mut self, slot: u32) {
-        let lock = self.lock.as_mut().expect("something is to be done under it");
+        let leaf = self.leaves.at(slot);
+        let node = leaf.node;
+        let lock = self.nodes[usize::from(node)].lock.as_mut().expect("something is to be done under it");
         if lock.enter(slot) {
-            self.locked();
+            self.locked(node);
         } else {
-            let first = lock.waiting() == 1;
-            self.leaves.at(slot).phase = Phase::ForLock;
-            if first {
-                self.watch();
+            leaf.phase = Phase::ForLock;
+            if lock.waiting() == 1 {
+                self.watch(node);
             }
         }
     }
 
-    /// Somebody has got the lock, and wants a core.
-    fn locked(&mut self) {
-        let lock = self.lock.as_ref().expect("somebody has it");
+    /// Somebody has got the lock of a node, and wants a core.
+    fn locked(&mut self, node: u16) {
+        let Node { lock, cpu, .. } = &mut self.nodes[usize::from(node)];
+        let lock = lock.as_ref().expect("somebody has it");
         if let Some(slot) = lock.holder() {
-            let work = lock.work(slot);
             self.leaves.at(slot).phase = Phase::OnCore;
-            self.cpu.go_on(self.now, slot, work);
+            cpu.go_on(self.now, slot, lock.work(slot));
         }
-        self.watch();
+        self.watch(node);
     }
 
     /// The lock has changed hands, or somebody waits for it where nobody did: from now on they wait an interval.
-    fn watch(&mut self) {
-        self.timers.cancel(self.switch);
-        let lock = self.lock.as_ref().expect("it has just been taken");
+    fn watch(&mut self, at: u16) {
+        let node = &mut self.nodes[usize::from(at)];
+        self.timers.cancel(node.switch);
+        let lock = node.lock.as_ref().expect("it has just been taken");
         if lock.waiting() > 0 && lock.interval_ns() < NEVER {
-            self.switch = self.timers.set(self.now.saturating_add(lock.interval_ns()), Alarm::LockSwitch);
+            node.switch = self.timers.set(self.now.saturating_add(lock.interval_ns()), Alarm::LockSwitch(at));
         }
     }
 
-    /// Whoever holds the lock has to give way.
-    fn switch(&mut self) {
-        let lock = self.lock.as_mut().expect("somebody waits for it");
+    /// Whoever holds the lock of a node has to give way.
+    fn switch(&mut self, node: u16) {
+        self.touch(node);
+        let Node { lock, cpu, .. } = &mut self.nodes[usize::from(node)];
+        let lock = lock.as_mut().expect("somebody waits for it");
         // One that is done at this very instant leaves by itself.
-        if let Some(left) = lock.holder().and_then(|holder| self.cpu.suspend(self.now, holder)) {
+        if let Some(left) = lock.holder().and_then(|holder| cpu.suspend(self.now, holder)) {
             if let Some(holder) = lock.holder() {
                 self.leaves.at(holder).phase = Phase::ForLock;
             }
             lock.give_way(left);
-            self.locked();
+            self.locked(node);
         }
     }
 
     /// A leaf has done what it had to do under the lock.
     fn unlock(&mut self, slot: u32, tasks: &mut Tasks) {
-        self.lock.as_mut().expect("it has it").leave();
-        self.locked();
+        let node = self.leaves.at(slot).node;
+        self.node(node).lock.as_mut().expect("it has it").leave();
+        self.locked(node);
         self.process(slot, tasks);
     }
 
     /// It wants a core, and before it the lock if it has to do something under that.
     #[inline]
     fn process(&mut self, slot: u32, tasks: &mut Tasks) {
-        if self.lock.as_ref().is_some_and(|lock| lock.is_owed(slot)) {
+        let leaf = self.leaves.at(slot);
+        let node = &mut self.nodes[usize::from(leaf.node)];
+        if node.lock.as_ref().is_some_and(|lock| lock.is_owed(slot)) {
             return self.lock(slot);
         }
-        let leaf = self.leaves.at(slot);
         if leaf.busy_ns > 0 {
             leaf.phase = Phase::OnCore;
-            self.cpu.start(self.now, slot, leaf.busy_ns);
+            node.cpu.start(self.now, slot, leaf.busy_ns);
         } else {
             self.end(slot, tasks);
         }
@@ -509,7 +559,7 @@ impl World {
             leaf.failed = body.run(leaf.fault);
             self.bodies_ran = true;
         }
-        let (op, since, holds, given_up) = (leaf.op, leaf.since, leaf.holds, leaf.given_up);
+        let (op, node, since, holds, given_up) = (leaf.op, leaf.node, leaf.since, leaf.holds, leaf.given_up);
         leaf.holds = Holds::default();
         leaf.phase = Phase::Ended;
         if given_up {
@@ -525,26 +575,26 @@ impl World {
                 Some(kind) => self.record(&op, Kind::Fail, since, kind.code()),
             }
         }
-        self.release(holds, op.rank, tasks);
+        self.release(holds, node, op.rank, tasks);
         if !given_up {
             self.completed(slot, tasks);
         }
     }
 
     /// Gives its places to those who wait for them.
-    fn release(&mut self, holds: Holds, rank: u16, tasks: &mut Tasks) {
+    fn release(&mut self, holds: Holds, node: u16, rank: u16, tasks: &mut Tasks) {
         if holds.has(Holds::THREAD)
-            && let Some(next) = self.pool.leave()
+            && let Some(next) = self.node(node).pool.leave()
         {
             self.hired(next, 0, tasks);
         }
         if holds.has(Holds::CONNECTION)
-            && let Some(next) = self.connections.as_mut().and_then(Gate::leave)
+            && let Some(next) = self.node(node).connections.as_mut().and_then(Gate::leave)
         {
             self.connected(next, tasks);
         }
         if holds.has(Holds::ENGINE)
-            && let Some(next) = self.engines_of(rank, holds.way()).and_then(Gate::leave)
+            && let Some(next) = self.node(node).engines_of(rank, holds.way()).and_then(Gate::leave)
         {
             self.on_engine(next, tasks);
         }
@@ -554,40 +604,47 @@ impl World {
 
     #[inline]
     fn completed(&mut self, slot: u32, tasks: &mut Tasks) {
-        if self.scheduler.is_free() {
+        let node = self.leaves.at(slot).node;
+        let Node { scheduler, pool, .. } = self.node(node);
+        if scheduler.is_free() {
             self.deliver(slot, tasks);
         } else {
-            let rouse = self.scheduler.completed(slot, self.pool.waiting());
-            self.rouse(rouse);
+            let rouse = scheduler.completed(slot, pool.waiting());
+            self.rouse(node, rouse);
         }
     }
 
-    fn rouse(&mut self, rouse: Rouse) {
+    fn rouse(&mut self, node: u16, rouse: Rouse) {
         match rouse {
             Rouse::No => {}
-            Rouse::Now if self.wakeup_ns == 0 => self.scheduler_awake(),
+            Rouse::Now if self.wakeup_ns == 0 => self.scheduler_awake(node),
             Rouse::Now => {
-                self.timers.set_steady(self.now + self.wakeup_ns, Alarm::SchedulerAwake);
+                self.timers.set_steady(self.now + self.wakeup_ns, Alarm::SchedulerAwake(node));
             }
             Rouse::Within(ns) => {
-                self.timers.set(self.now.saturating_add(ns), Alarm::SchedulerAge);
+                self.timers.set(self.now.saturating_add(ns), Alarm::SchedulerAge(node));
             }
         }
     }
 
-    fn scheduler_awake(&mut self) {
-        let ns = self.scheduler.awake();
-        self.cpu.start(self.now, SCHEDULER, ns);
+    fn scheduler_awake(&mut self, node: u16) {
+        self.touch(node);
+        let now = self.now;
+        let Node { scheduler, cpu, .. } = self.node(node);
+        cpu.start(now, SCHEDULER, scheduler.awake());
     }
 
-    /// The scheduler has handled a burst.
-    fn handled(&mut self, tasks: &mut Tasks) {
-        let burst = self.scheduler.handled();
+    /// The scheduler of a node has handled a burst.
+    fn handled(&mut self, node: u16, tasks: &mut Tasks) {
+        self.touch(node);
+        let burst = self.node(node).scheduler.handled();
         for slot in &burst {
             self.deliver(*slot, tasks);
         }
-        if let Some(ns) = self.scheduler.again(burst) {
-            self.cpu.start(self.now, SCHEDULER, ns);
+        let now = self.now;
+        let Node { scheduler, cpu, .. } = self.node(node);
+        if let Some(ns) = scheduler.again(burst) {
+            cpu.start(now, SCHEDULER, ns);
         }
     }
 
@@ -605,27 +662,33 @@ impl World {
 
     // ---- train steps
 
-    /// A train step begins, of so long on an idle host (ns), on a device that a busy host slows down.
-    pub(super) fn begin_step(&mut self, ns: u64, waiter: Waiter) -> u64 {
-        let step = self.gpu.as_mut().expect("a step that nothing slows down is a sleep").start(self.now, ns);
-        self.steps.insert(step, waiter);
+    /// A train step begins on a node, of so long on an idle host (ns), on a device that a busy host slows down.
+    pub(super) fn begin_step(&mut self, node: u16, ns: u64, waiter: Waiter) -> u64 {
+        self.touch(node);
+        let now = self.now;
+        let Node { gpu, steps, .. } = self.node(node);
+        let step = gpu.as_mut().expect("a step that nothing slows down is a sleep").start(now, ns);
+        steps.insert(step, waiter);
         step
     }
 
-    /// Who waits for the end of a step that is under way.
-    pub(super) fn stepper(&mut self, step: u64) -> Option<&mut Waiter> {
-        self.steps.get_mut(&step)
+    /// Who waits for the end of a step that is under way on a node.
+    pub(super) fn stepper(&mut self, node: u16, step: u64) -> Option<&mut Waiter> {
+        self.node(node).steps.get_mut(&step)
     }
 
     /// Who waits for the end of any step.
     pub(super) fn steppers(&self) -> impl Iterator<Item = &Waiter> + '_ {
-        self.steps.values()
+        self.nodes.iter().flat_map(|node| node.steps.values())
     }
 
     /// A step that nobody waits for any more; nothing if it is over.
-    pub(super) fn break_off_step(&mut self, step: u64) -> Option<Waiter> {
-        let waiter = self.steps.remove(&step)?;
-        self.gpu.as_mut().expect("it has begun one").stop(self.now, step);
+    pub(super) fn break_off_step(&mut self, node: u16, step: u64) -> Option<Waiter> {
+        self.touch(node);
+        let now = self.now;
+        let Node { gpu, steps, .. } = self.node(node);
+        let waiter = steps.remove(&step)?;
+        gpu.as_mut().expect("it has begun one").stop(now, step);
         Some(waiter)
     }
 
@@ -650,8 +713,12 @@ impl World {
         let now = self.now;
         let leaf = self.leaves.at(id.slot);
         debug_assert_eq!(leaf.generation, id.generation, "a leaf stays until its future has its answer or is dropped");
-        let (op, since, phase, holds) = (leaf.op, leaf.since, leaf.phase, leaf.holds);
+        let (op, at, since, phase, holds) = (leaf.op, leaf.node, leaf.since, leaf.phase, leaf.holds);
         let waiter = std::mem::take(&mut leaf.waiter);
+        if let Some(nearest) = &mut self.nearest {
+            nearest.change(at);
+        }
+        let node = &mut self.nodes[usize::from(at)];
         match phase {
             Phase::Delivered => {}
             Phase::Ended => {
@@ -664,23 +731,23 @@ impl World {
                 self.record(&op, Kind::Abandon, since, 0);
                 return (waiter, None);
             }
-            Phase::ForThread => self.pool.give_up(id.slot),
-            Phase::ForConnection => self.connections.as_mut().expect("it waits for one").give_up(id.slot),
-            Phase::ForEngine => self.engines_of(op.rank, holds.way()).expect("it waits for one").give_up(id.slot),
+            Phase::ForThread => node.pool.give_up(id.slot),
+            Phase::ForConnection => node.connections.as_mut().expect("it waits for one").give_up(id.slot),
+            Phase::ForEngine => node.engines_of(op.rank, holds.way()).expect("it waits for one").give_up(id.slot),
             Phase::Waking | Phase::FirstByte => {
                 self.timers.cancel(leaf.alarm);
             }
-            Phase::OnLink => self.link.as_mut().expect("it is on it").stop(now, id.slot),
+            Phase::OnLink => node.link.as_mut().expect("it is on it").stop(now, id.slot),
             Phase::Stalled => {}
         }
-        if let Some(lock) = &mut self.lock {
+        if let Some(lock) = &mut node.lock {
             lock.settle(id.slot);
         }
         let body = self.leaves.at(id.slot).body.take();
         self.leaves.remove(id.slot);
         if phase != Phase::Delivered {
             self.record(&op, Kind::Abandon, since, 0);
-            self.release(holds, op.rank, tasks);
+            self.release(holds, at, op.rank, tasks);
         }
         (waiter, body)
     }

@@ -92,6 +92,7 @@ pub struct Timeline {
     end: u64,
     curves: Vec<(Track, Curve)>,
     stages: Vec<StageId>,
+    /// In order.
     ranks: Vec<u16>,
     names: Vec<(StageId, &'static str)>,
 }
@@ -125,8 +126,8 @@ impl Timeline {
             Kind::Taken => {
                 self.span(1, since, at);
                 self.change(4, at, -1);
-                if !self.ranks.contains(&event.rank) {
-                    self.ranks.push(event.rank);
+                if let Err(at) = self.ranks.binary_search(&event.rank) {
+                    self.ranks.insert(at, event.rank);
                 }
             }
             Kind::Launch => self.change(2, at, 1),

@@ -94,6 +94,7 @@ impl Ceiling {
             && scenario.faults.is_empty()
             && loader.fetch_deadline.is_none()
             && loader.decode_deadline.is_none()
+            && scenario.ranks.nodes() == 1
             && scenario.consumer.leave_after.is_none();
         if !same_work {
             return Ok(None);

@@ -17,7 +17,7 @@ use crate::{
 pub enum Cost {
     /// The budgets of all ranks together \[B\]: what ring, device batches, frames under decoding and encoded bytes in flight may take.
     Memory,
-    /// Threads of the pool, which all ranks share.
+    /// Threads of the pool, which all ranks of a node share.
     Cores,
     /// Lanes of all ranks together: samples under way at once.
     Lanes,

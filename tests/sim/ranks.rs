@@ -4,11 +4,14 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use towtank::{
     machine::{Machine, Op, Tags},
-    sim::{Config, CopyBy, CopySpec, Cost, LaneSpec, PartyLost, PcieSpec, SimBarrier, SimMachine, run},
+    sim::{
+        Config, CopyBy, CopySpec, Cost, Costs, Dataset, GpuSpec, LaneSpec, Limits, PartyLost, PcieSpec, RequestRate, SimBarrier,
+        SimMachine, Size, Slowed, StoreSpec, run,
+    },
     trace::{Kind, Recorder, StageId},
 };
 
-use crate::op;
+use crate::{JOB, op};
 
 const GB: u64 = 1_000_000_000;
 
@@ -180,4 +183,99 @@ fn who_gives_its_wait_up_has_not_arrived() {
         (met, m.now().0)
     });
     assert_eq!(outcome.expect("it ends").value, (Ok(0), 6_000_000));
+}
+
+#[test]
+fn nodes_share_neither_cores_nor_links_nor_memory() {
+    let config =
+        || Config { nodes: 2, pool_threads: 4, memory_bytes: Some(100), costs: Costs::all(Cost::fixed(1_000_000)), ..config() };
+    // When jobs of a millisecond end on these nodes of one core each, in µs.
+    let jobs = |nodes: &'static [u16]| {
+        let outcome = run(config(), Recorder::new(), move |m| async move {
+            let one = |node: &u16| {
+                let m = m.on_node(*node);
+                async move {
+                    m.cpu(op(StageId::DECODE, 0), JOB, || ()).await.expect("a job");
+                    m.now().0 / 1000
+                }
+            };
+            side_by_side(&m, nodes.iter().map(one)).await
+        });
+        outcome.expect("it ends").value.into_iter().map(|end| end.expect("every job ends")).collect::<Vec<_>>()
+    };
+    assert_eq!(jobs(&[0, 0]), [2000, 2000]);
+    assert_eq!(jobs(&[0, 1]), [1000, 1000]);
+    assert_eq!(jobs(&[0, 1, 1, 1]), [1000, 3000, 3000, 3000]);
+    // Devices of one switch, on one node and on two.
+    let copies = |nodes: [u16; 2]| {
+        let outcome = run(Config { memory_bytes: None, ..config() }, Recorder::new(), move |m| async move {
+            let one = |(rank, node): (usize, u16)| {
+                let m = m.on_node(node);
+                async move {
+                    copy(&m, rank as u16, 13_000_000).await;
+                    m.now().0 / 1000
+                }
+            };
+            side_by_side(&m, nodes.into_iter().enumerate().map(one)).await
+        });
+        outcome.expect("it ends").value
+    };
+    assert_eq!(copies([1, 1]), [Some(2010), Some(2010)]);
+    assert_eq!(copies([0, 1]), [Some(1010), Some(1010)]);
+    let outcome = run(config(), Recorder::new(), |m| async move {
+        let _held = m.slots(1, 80).expect("memory of its node");
+        assert!(m.on_node(1).slots(1, 80).is_ok() && m.slots(1, 80).is_err());
+    });
+    assert_eq!(outcome.expect("it ends").slots_bytes_peak, 80);
+}
+
+#[test]
+fn nodes_share_the_requests_that_a_store_takes() {
+    let store = StoreSpec { requests: Some(RequestRate { per_s: 1, burst: 3 }), ..StoreSpec::default() };
+    let config = Config { nodes: 4, store, dataset: Dataset::uniform(4, Size { bytes: 1, pixels: 1 }), ..Config::default() };
+    let outcome = run(config, Recorder::new(), |m| async move {
+        let mut read = Vec::new();
+        for node in 0..4 {
+            read.push(m.on_node(node).read(op(StageId::FETCH, 0)).await.is_ok());
+        }
+        read
+    });
+    assert_eq!(outcome.expect("it ends").value, [true, true, true, false]);
+}
+
+#[test]
+fn a_step_is_slowed_down_by_the_host_of_its_own_node() {
+    let gpu = GpuSpec { slowed: vec![Slowed { busy: 1, by_ppm: 1_000_000 }] };
+    let costs = Costs::all(Cost::fixed(100_000_000));
+    let outcome = run(Config { nodes: 2, gpu, costs, ..Config::default() }, Recorder::new(), |m| async move {
+        let steps = [0, 1].map(|node| {
+            let m = m.on_node(node);
+            async move {
+                m.step(Duration::from_millis(10)).await;
+                m.now().0
+            }
+        });
+        let busy = m.clone();
+        let job = m.spawn("job", async move { busy.cpu(op(StageId::DECODE, 0), JOB, || ()).await.expect("a job") });
+        let ends = side_by_side(&m, steps).await;
+        drop(job);
+        ends
+    });
+    assert_eq!(outcome.expect("it ends").value, [Some(20_000_000), Some(10_000_000)]);
+}
+
+#[test]
+fn a_stall_on_many_nodes_tells_of_all_together() {
+    let config =
+        Config { nodes: 3, pool_threads: 2, limits: Limits { time_ns: 1_000_000, ..Limits::default() }, ..Config::default() };
+    let config = Config { costs: Costs::all(Cost::fixed(5_000_000)), ..config };
+    let stall = run(config, Recorder::new(), |m| async move {
+        let job = |node: u16| {
+            let m = m.on_node(node);
+            async move { m.cpu(op(StageId::DECODE, 0), JOB, || ()).await.is_ok() }
+        };
+        side_by_side(&m, [0, 1, 1, 1, 2].map(job)).await
+    });
+    let pool = stall.expect_err("its time is up").depths.into_iter().find(|depth| depth.resource == "pool").expect("a pool");
+    assert_eq!((pool.busy, pool.places, pool.waiting), (4, Some(6), 1));
 }

@@ -60,18 +60,26 @@ pub(in crate::sim) struct Tree {
 impl Tree {
     /// Links in an order in which whatever one leads to comes before it.
     pub(in crate::sim) fn new(branches: &[Branch]) -> Tree {
+        // A forest in which each link leads to another of its component, and those that lead to themselves stand for one each.
         let mut of: Vec<usize> = (0..branches.len()).collect();
+        fn find(of: &mut [usize], mut link: usize) -> usize {
+            while of[link] != link {
+                of[link] = of[of[link]];
+                link = of[link];
+            }
+            link
+        }
         for (k, branch) in branches.iter().enumerate() {
             debug_assert!(branch.above.is_none_or(|above| (above as usize) < k), "what a link leads to comes before it");
             for other in branch.above.into_iter().chain(branch.opposite) {
-                let (old, new) = (of[k], of[other as usize]);
-                of.iter_mut().filter(|component| **component == old).for_each(|component| *component = new);
+                let (old, new) = (find(&mut of, k), find(&mut of, other as usize));
+                of[old] = new;
             }
         }
         let mut components = Vec::new();
         let mut numbers = vec![None; branches.len()];
         let joints = branches.iter().enumerate().map(|(k, spec)| {
-            let component = *numbers[of[k]].get_or_insert_with(|| {
+            let component = *numbers[find(&mut of, k)].get_or_insert_with(|| {
                 components.push(Component { joints: Vec::new(), next: NEVER });
                 components.len() as u32 - 1
             });
