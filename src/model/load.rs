@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The machines that are part of the program.
-pub const NAMES: &[&str] = &["reference-2core", "p4d.24xlarge", "dgx-a100", "p5.48xlarge", "laptop"];
+pub const NAMES: &[&str] = &["reference-2core", "p4d.24xlarge", "dgx-a100", "p5.48xlarge", "laptop", "storage-client", "ideal"];
 
 fn embedded(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -23,6 +23,22 @@ fn embedded(name: &str) -> Option<&'static str> {
         "dgx-a100" => include_str!("../../models/dgx-a100.toml"),
         "p5.48xlarge" => include_str!("../../models/p5.48xlarge.toml"),
         "laptop" => include_str!("../../models/laptop.toml"),
+        "storage-client" => include_str!("../../models/storage-client.toml"),
+        "ideal" => include_str!("../../models/ideal.toml"),
+        _ => return None,
+    })
+}
+
+/// The datasets that are part of the program.
+pub const DATASETS: &[&str] = &["imagenet", "unet3d", "resnet50", "cosmoflow", "records"];
+
+fn embedded_dataset(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "imagenet" => include_str!("../../models/datasets/imagenet.toml"),
+        "unet3d" => include_str!("../../models/datasets/unet3d.toml"),
+        "resnet50" => include_str!("../../models/datasets/resnet50.toml"),
+        "cosmoflow" => include_str!("../../models/datasets/cosmoflow.toml"),
+        "records" => include_str!("../../models/datasets/records.toml"),
         _ => return None,
     })
 }
@@ -61,12 +77,10 @@ pub fn parse(name: &str, text: &str) -> Result<MachineModel, Trouble> {
 ///
 /// When there is no such dataset, or its file is wrong.
 pub fn load_dataset(name: &str) -> Result<DatasetModel, Trouble> {
-    match name {
-        "imagenet" => {
-            read("models/datasets/imagenet.toml", include_str!("../../models/datasets/imagenet.toml"), DatasetModel::read)
-        }
-        _ if looks_like_a_path(name) => read(name, &read_file(Path::new(name), "the dataset model")?, DatasetModel::read),
-        _ => Err(unknown("dataset", name, &["imagenet"]).into()),
+    match embedded_dataset(name) {
+        Some(text) => read(&format!("models/datasets/{name}.toml"), text, DatasetModel::read),
+        None if looks_like_a_path(name) => read(name, &read_file(Path::new(name), "the dataset model")?, DatasetModel::read),
+        None => Err(unknown("dataset", name, DATASETS).into()),
     }
 }
 
@@ -128,6 +142,13 @@ mod tests {
     }
 
     #[test]
+    fn every_dataset_of_the_program_is_whole() {
+        for name in DATASETS {
+            load_dataset(name).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+
+    #[test]
     fn what_is_no_ordinary_file_is_refused_before_it_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let large = folder.path().join("large.toml");
@@ -152,7 +173,7 @@ mod tests {
         ");
         insta::assert_snapshot!(load("cray").unwrap_err(), @"
         error: there is no machine `cray`
-        hint: `reference-2core`, `p4d.24xlarge`, `dgx-a100`, `p5.48xlarge`, `laptop` exist, or the path of a file
+        hint: `reference-2core`, `p4d.24xlarge`, `dgx-a100`, `p5.48xlarge`, `laptop`, `storage-client`, `ideal` exist, or the path of a file
         ");
         let path = load("no/such/machine.toml").unwrap_err().to_string();
         assert!(path.starts_with("error: cannot read the machine model `no/such/machine.toml`: "), "{path}");

@@ -403,6 +403,55 @@ mod tests {
         assert_eq!(found(600, "[ranks]\ncount = 3\nper_node = 2").cores, 4);
     }
 
+    /// Step times by the rules of MosaicML's streaming simulator (`simulation/core/main.py`), in ns: a node downloads at a constant rate
+    /// all the time, as far ahead as it may; a step takes its computing time and before it the time until its bytes are there.
+    fn steps_by_rule(batches: u64, batch_bytes: f64, bytes_per_s: f64, step_s: f64, ahead_batches: f64) -> Vec<f64> {
+        let mut there = 0.0;
+        (0..batches)
+            .map(|k| {
+                let needed = (k + 1) as f64 * batch_bytes;
+                let wait_s = f64::max(0.0, needed - there) / bytes_per_s;
+                there = f64::max(there, needed);
+                let most = f64::min(needed + ahead_batches * batch_bytes, batches as f64 * batch_bytes);
+                there = f64::min(there + step_s * bytes_per_s, most);
+                (wait_s + step_s) * 1e9
+            })
+            .collect()
+    }
+
+    #[test]
+    fn step_times_at_constant_rates_are_those_of_the_streaming_simulator() {
+        // Bytes a second, milliseconds a step, ranks, ranks on a node.
+        for (rate, step_ms, ranks, per_node) in
+            [(64, 20, 1, 1), (320, 20, 1, 1), (160, 20, 1, 1), (64, 20, 3, 1), (64, 70, 2, 2), (100, 70, 4, 2)]
+        {
+            let sets = [
+                format!("store.bandwidth={rate} MB/s"),
+                format!("consumer.step={step_ms} ms"),
+                format!("ranks.count={ranks}"),
+                format!("ranks.per_node={per_node}"),
+                format!("dataset.count={}", 32 * 40 * ranks),
+            ];
+            let scenario = crate::scenario::load("constant-rates", &Overrides::set(sets)).unwrap();
+            let (machine, samples) = (scenario.machine_model().unwrap(), scenario.samples().unwrap().unwrap());
+            let simulated = scenario.simulate(&machine, &samples, Recorder::new().keep_events()).unwrap();
+            let ends =
+                simulated.recorder.events().iter().filter(|e| e.kind == Kind::Step && e.rank == 0).map(|e| e.time.0 as f64);
+            let node_bytes = 32.0 * 100e3 * f64::from(per_node);
+            let rule = steps_by_rule(40, node_bytes, f64::from(rate) * 1e6, f64::from(step_ms) / 1e3, 2.0);
+            let mut before = 0.0;
+            for (k, (end, expected)) in ends.zip(&rule).enumerate() {
+                let took = end - before;
+                assert!(
+                    (took - expected).abs() < 2e3,
+                    "step {k} took {took} ns, by the rule {expected} ({rate} MB/s, {step_ms} ms)"
+                );
+                before = end;
+            }
+            assert!(before > 0.0);
+        }
+    }
+
     #[test]
     fn replayed_leaves_take_what_they_took_and_not_what_they_cost() {
         let (scenario, machine, samples) = scenario();
