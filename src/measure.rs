@@ -50,6 +50,8 @@ pub struct Run {
     pub leaf_times: LeafTimes,
     /// How often the scheduler took news of leaves.
     pub drains: u64,
+    /// What the processors of the computer did meanwhile; `None` where the system does not tell, and for runs of a moment.
+    pub shares: Option<usage::Shares>,
     /// Peak resident memory of the process \[B\], and whether it is that of the run alone; `None` where the system does not tell.
     pub peak_rss_bytes: Option<(u64, bool)>,
 }
@@ -82,6 +84,7 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
     mut look: impl FnMut(&HostBatch),
 ) -> Result<Run, MeasureError> {
     let rss = usage::PeakRss::mark();
+    let neighbours = usage::Neighbours::mark();
     let cpu_ns = usage::process_cpu_ns();
     let Running { mut batches, clock, machine } = loader::launch(config, resolved, stage::fetch, fill, recorder)?;
 
@@ -117,6 +120,7 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
         scheduler_cpu_ns: done.scheduler_cpu_ns,
         leaf_times: done.leaf_times,
         drains: done.drains,
+        shares: neighbours.and_then(usage::Neighbours::shares),
         peak_rss_bytes: rss.bytes().ok().map(|bytes| (bytes, rss.is_since_mark())),
     })
 }

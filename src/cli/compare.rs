@@ -21,7 +21,7 @@ use super::{
     args::CompareArgs,
     images::{images, settle},
     output::{Files, Spinner, say, tell},
-    run::{ended_early, failed, refuse_endless},
+    run::{ended_early, failed, note_the_neighbours, refuse_endless},
     this_computer::{ago, this_computer},
 };
 
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let measured = scenario.measure_leaves(images.folder.clone(), &images.samples, recorder);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
+    note_the_neighbours(&measured.metrics);
     let leaf_times = Arc::new(std::mem::take(&mut measured.leaf_times));
     let replayed = match (&simulated.error, &measured.error) {
         (None, None) => Some(scenario.replay(&machine, &images.samples, leaf_times, Recorder::new())?),

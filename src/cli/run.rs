@@ -4,7 +4,7 @@ use towtank::{
     document::Diagnostic,
     fault::Hits,
     loader::Error,
-    report::{Expectation, Html, Report},
+    report::{Expectation, Html, Metrics, Report},
     scenario::{self, MeasuringError, Scenario},
     source::{Folder, Source},
 };
@@ -13,7 +13,7 @@ use super::{
     Ending,
     args::RunArgs,
     images::{images, settle},
-    output::{Files, Spinner, tell},
+    output::{Files, Spinner, say, tell},
 };
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
@@ -27,6 +27,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
+    note_the_neighbours(&measured.metrics);
     let mut report = Report::new(scenario.name.clone(), scenario.seed, None, Some(measured.metrics.clone()));
     report.expectations = measured.verdicts.iter().map(Expectation::from).collect();
     let early = measured.error.as_ref().map(|error| ended_early("loader", error, &images.folder));
@@ -66,6 +67,16 @@ pub(super) fn refuse_endless(scenario: &Scenario) -> Result<(), Ending> {
     }
     let wrong = Diagnostic::new("reads that stall never end, so a real run would not either");
     Err(wrong.at(scenario.places.of("faults.stalled")).hint("set `loader.fetch_deadline`, such as \"2 s\"").into())
+}
+
+/// Says that others used the processors too, when they had none to spare.
+pub(super) fn note_the_neighbours(metrics: &Metrics) {
+    if let Some(share) = metrics.taken_by_others {
+        let percent = share * 100.0;
+        say(&format!(
+            "note: others used {percent:.0} % of the processors meanwhile, and none were to spare: what was measured is of them too"
+        ));
+    }
 }
 
 /// A run that came to nothing.

@@ -46,6 +46,9 @@ pub struct Facts {
     pub cpu_s: Option<f64>,
     /// Peak resident memory of the process \[B\].
     pub peak_rss_bytes: Option<u64>,
+    /// Part of the computer's processor time that others used, where this process and they together used most of it: then they took it
+    /// from each other.
+    pub taken_by_others: Option<f64>,
     /// Loads measured elsewhere: a link's, the scheduler thread's.
     pub loads: Vec<Load>,
     /// Whether the same seed gives the same trace, so that its hash is worth telling: on a simulated machine.

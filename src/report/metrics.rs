@@ -36,6 +36,10 @@ pub struct Metrics {
     /// The most memory of the process that was resident.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss_bytes: Option<u64>,
+    /// Part of the computer's processor time that others used, where this process and they together used most of it: then what was measured
+    /// is of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_by_others: Option<f64>,
     /// Samples the loader began.
     pub planned: u64,
     /// Samples the consumer got.
@@ -197,6 +201,7 @@ impl Metrics {
             cpu_s: facts.cpu_s,
             peak_bytes_in_flight: facts.fixed_bytes.saturating_add(summary.peak_reserved_bytes()),
             peak_rss_bytes: facts.peak_rss_bytes,
+            taken_by_others: facts.taken_by_others,
             planned: accounts.planned,
             delivered: accounts.delivered,
             skipped: accounts.skipped,

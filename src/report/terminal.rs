@@ -135,6 +135,7 @@ fn figures(columns: &[Column<'_>], errors: Option<&Errors>, style: Style) -> Str
     row("peak bytes in flight", &|m| Some(bytes(m.peak_bytes_in_flight as f64)), relative(|e| e.peak_bytes_in_flight));
     let blank = || errors.map(|_| String::new());
     row("peak resident memory", &|m| m.peak_rss_bytes.map(|b| bytes(b as f64)), blank());
+    row("processors, used by others", &|m| m.taken_by_others.map(percent), blank());
     row("delivered", &|m| Some(format!("{} samples", count(m.delivered))), blank());
     row("skipped", &|m| Some(format!("{} samples", count(m.skipped))), blank());
     for reason in reasons(columns) {

@@ -142,8 +142,15 @@ impl Scenario {
         let run =
             measure::measure(config, resolved, DecodeImage::new(decoder), consumer, recorder, |batch| deliveries.take(batch))?;
         let findings = deliveries.finish(&run.outcome);
-        let facts =
-            Facts { cpu_s: Some(run.cpu_ns as f64 / 1e9), peak_rss_bytes: run.peak_rss_bytes.map(|(bytes, _)| bytes), ..facts };
+        let facts = Facts {
+            cpu_s: Some(run.cpu_ns as f64 / 1e9),
+            peak_rss_bytes: run.peak_rss_bytes.map(|(bytes, _)| bytes),
+            taken_by_others: run
+                .shares
+                .filter(|shares| shares.busy > CROWDED && shares.others > NOTICED)
+                .map(|shares| shares.others),
+            ..facts
+        };
         let metrics = Metrics::of(&run.recorder, &facts);
         let verdicts = self.expect.check(&Found::of(&metrics, &findings));
         let Run { outcome, leaf_times, end, recorder, .. } = run;
@@ -177,6 +184,11 @@ impl Scenario {
         }
     }
 }
+
+/// Processors that are busier than this have nothing to spare, so that processes take time from each other.
+const CROWDED: f64 = 0.8;
+/// Less than this others use on any computer.
+const NOTICED: f64 = 0.05;
 
 /// torchvision's recipe: the shorter side is scaled to 8/7 of what is cut out, 256 for 224.
 fn center_crop_shorter(longer: u32) -> u32 {
