@@ -41,6 +41,7 @@ use crate::{
 };
 
 mod clock;
+mod cold;
 mod config;
 mod home;
 mod jobs;
@@ -150,7 +151,8 @@ where
         let sample = op.item.sample;
         let delayed = inner.home.store_delay.is_some();
         let slow = matches!(fault, Some(Fault::Slow { .. }));
-        let on_io = inner.reads == Reads::Blocking || slow || delayed;
+        let cold = inner.reads == Reads::Auto && inner.home.cold.skips_the_pool();
+        let on_io = inner.reads == Reads::Blocking || slow || delayed || cold;
         let read = jobs::Read::<P> { op, fault, may_wait: on_io || inner.reads == Reads::Pool, flows: PhantomData };
         let bytes = inner.home.source.bytes_bound(sample).unwrap_or(0);
         leaf::leaf(inner, op, bytes, read, |inner, job| {

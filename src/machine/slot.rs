@@ -34,9 +34,10 @@ pub struct Slot<U> {
 /// [`TooLarge`](FailureKind::TooLarge), not an abort.
 pub fn slab<U: Copy + Default + Send + Sync + 'static>(count: usize, units_per_slot: usize) -> Result<Vec<Slot<U>>, Failure> {
     let units = count.checked_mul(units_per_slot).ok_or_else(|| too_large::<U>(count, units_per_slot))?;
-    let mut cells = Vec::new();
-    cells.try_reserve_exact(units).map_err(|_| too_large::<U>(count, units_per_slot))?;
-    cells.resize(units, U::default());
+    // What is asked for here and freed again can be had, and `vec!` of zeros then takes it from the system as it is: untouched, so that the
+    // threads that fill slots have the pages made, all at once, and not one thread beforehand.
+    drop(try_reserved::<U>(units).ok_or_else(|| too_large::<U>(count, units_per_slot))?);
+    let cells = vec![U::default(); units];
     let memory = Box::into_raw(cells.into_boxed_slice());
     let base = NonNull::new(memory.cast::<U>()).expect("a box is never null");
 
@@ -81,6 +82,11 @@ pub unsafe fn slab_from<U: Copy>(
     });
     slots.extend((0..count).map(|index| Slot { slab: slab.clone(), index }));
     Ok(slots)
+}
+
+fn try_reserved<U>(units: usize) -> Option<Vec<U>> {
+    let mut cells = Vec::new();
+    cells.try_reserve_exact(units).ok().map(|()| cells)
 }
 
 fn too_large<U>(count: usize, units_per_slot: usize) -> Failure {

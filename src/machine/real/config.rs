@@ -7,7 +7,7 @@ use crate::{device::HostDevice, fault::Faults, machine::Op, source::Source};
 /// Where reads run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
-    /// On the pool when the sample is in the page cache; on a thread that may wait when it is not.
+    /// On the pool when the sample is in the page cache; on a thread that may wait when it is not, or when the last ones were not.
     #[default]
     Auto,
     /// Always on the pool: the cheapest way when all data are in memory, the worst when they are not.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{StoreDelay, Wakes, clock::WallClock, pool::Pool, usage};
+use super::{StoreDelay, Wakes, clock::WallClock, cold::Cold, pool::Pool, usage};
 use crate::{
     failure::{Failure, FailureKind},
     machine::{Clock, Recycler, Time},
@@ -18,6 +18,8 @@ use crate::{
 pub(super) struct Home {
     pub(super) clock: WallClock,
     pub(super) source: Arc<dyn Source>,
+    /// How cold reads have been.
+    pub(super) cold: Cold,
     /// What every read waits for beside its own time.
     pub(super) store_delay: Option<Arc<dyn StoreDelay>>,
     pub(super) recycler: Recycler,
@@ -73,6 +75,7 @@ impl Home {
         Home {
             clock: WallClock::start(),
             source,
+            cold: Cold::default(),
             store_delay: None,
             recycler,
             handoff: Handoff::new(wakes.burst, age_ns),

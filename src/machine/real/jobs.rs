@@ -94,8 +94,12 @@ impl<P: FromStore> Read<P> {
             home.wait(delay.transfer(encoded.data.len() as u64), wanted);
         } else if self.may_wait {
             home.source.read(sample, &mut encoded.data, wanted)?;
-        } else if !home.source.try_read(sample, &mut encoded.data)? {
-            return Ok(None);
+        } else {
+            let cached = home.source.try_read(sample, &mut encoded.data)?;
+            home.cold.note(cached);
+            if !cached {
+                return Ok(None);
+            }
         }
         if let Some(fault) = self.fault {
             fault.spoil(&mut encoded.data);
