@@ -14,6 +14,7 @@ mod compare;
 mod ending;
 mod explain;
 mod images;
+mod import;
 mod new_file;
 mod output;
 mod run;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Explain(explain) => explain::run(explain),
         Verb::Tune(tune) => tune::run(tune),
         Verb::Synth(synth) => synth::run(synth),
+        Verb::Import(import) => import::run(import),
     };
     match ending {
         Ok(()) => ExitCode::SUCCESS,

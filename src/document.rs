@@ -18,6 +18,7 @@ mod diagnostic;
 mod section;
 mod tree;
 mod typed;
+mod yaml;
 
 pub use diagnostic::{Diagnostic, Place, Source, Trouble};
 pub(crate) use section::{Errors, Section, keyword};

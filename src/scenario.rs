@@ -39,6 +39,7 @@ use crate::{
 };
 
 mod deliveries;
+mod dlio;
 mod edit;
 mod emulated;
 mod expect;
@@ -53,6 +54,7 @@ mod typed;
 mod words;
 
 pub use deliveries::{Deliveries, Findings};
+pub use dlio::{IMPORTED, Imported, LeftOut, import_dlio};
 pub use edit::{TUNED, edited};
 pub use emulated::EMULATED;
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};

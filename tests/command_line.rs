@@ -571,3 +571,24 @@ fn nothing_is_busier_than_it_can_be_when_a_run_is_cut_short() {
         }
     }
 }
+
+#[test]
+fn a_workload_of_dlio_becomes_a_scenario_and_what_is_left_out_is_said() {
+    let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dlio/unet3d_h100.yaml");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("unet3d.toml");
+    let imported = towtank(&["import", "dlio", workload, "--out", out.to_str().unwrap()]);
+    assert_eq!(imported.status.code(), Some(0), "{}", stderr(&imported));
+    assert!(stderr(&imported).contains("`checkpoint.model_size`: checkpoints are not simulated"), "{}", stderr(&imported));
+    assert!(imported.stdout.is_empty());
+    let printed = towtank(&["import", "dlio", workload]);
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), fs::read_to_string(&out).unwrap());
+    let simulated = towtank(&["sim", out.to_str().unwrap(), "--json"]);
+    assert_eq!(report(&simulated)["simulated"]["delivered"], 5 * 168);
+
+    let wrong = folder.path().join("wrong.yaml");
+    fs::write(&wrong, "reader:\n  batch_size: none\n").unwrap();
+    let refused = towtank(&["import", "dlio", wrong.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("wrong.yaml:2:15"), "{}", stderr(&refused));
+}

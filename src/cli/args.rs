@@ -51,7 +51,17 @@ pub(crate) enum Verb {
     /// Make a folder of photo-like JPEGs
     #[command(after_help = SYNTH_EXAMPLES)]
     Synth(SynthArgs),
+    /// Write a scenario from another benchmark's file
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArgs),
 }
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  towtank import dlio unet3d_h100.yaml --out unet3d.toml
+  towtank sim unet3d.toml --set \"store.bandwidth=8 GB/s\"
+
+What has no counterpart in a scenario is said, field by field.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -207,6 +217,26 @@ pub(crate) struct CalibrateArgs {
     /// Set a field of the scenario, such as `loader.size=256`; may be given again
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) sets: Vec<String>,
+}
+
+/// `towtank import`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ImportArgs {
+    #[command(subcommand)]
+    pub(crate) format: ImportFormat,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ImportFormat {
+    /// A workload of DLIO, with which MLPerf Storage is made
+    Dlio {
+        /// The workload's YAML file
+        file: PathBuf,
+
+        /// Write the scenario to a file, instead of to standard output
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
 }
 
 /// `towtank explain`

@@ -60,6 +60,22 @@ impl FromNode for Ratio {
 }
 
 impl DatasetModel {
+    /// So many records with this mean and standard deviation, which are read and not decoded: in memory they are as large as they are.
+    pub fn records(count: Count, bytes: Size, deviation: Size) -> DatasetModel {
+        let (mean, spread) = (bytes.as_bytes().max(1), deviation.as_bytes());
+        // Of a lognormal distribution: its variance over the square of its mean is exp(σ²) − 1.
+        let sigma = (1.0 + (spread as f64 / mean as f64).powi(2)).ln().sqrt();
+        DatasetModel {
+            title: format!("records of {bytes}"),
+            count: Measured::plain(count),
+            bytes: Measured::plain(bytes),
+            sigma: Measured::plain(Ratio(sigma)),
+            pixels: Measured::plain(Count(mean / 3)),
+            pixels_by: PixelModel::Bytes,
+            largest: Measured::plain(bytes),
+        }
+    }
+
     pub(super) fn read(section: Section<'_>) -> Option<DatasetModel> {
         let title = section.required("title", "\"what dataset this is\"");
         let count = section.required::<Measured<Positive<Count>>>("count", "1_281_167");

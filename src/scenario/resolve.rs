@@ -93,10 +93,11 @@ fn refuse<T>(field: &Option<Spanned<T>>, because: &str, errors: &Errors) {
 }
 
 fn dataset(typed: &typed::Dataset, errors: &Errors) -> Dataset {
-    let implied = match (&typed.path, &typed.model) {
+    let drawn = typed.model.is_some() || typed.bytes.is_some();
+    let implied = match (&typed.path, drawn) {
         (Some(_), _) => DatasetKind::Folder,
-        (None, Some(_)) => DatasetKind::Drawn,
-        (None, None) => DatasetKind::Synthetic,
+        (None, true) => DatasetKind::Drawn,
+        (None, false) => DatasetKind::Synthetic,
     };
     let kind = or(&typed.kind, implied);
     if kind != DatasetKind::Folder {
@@ -108,6 +109,13 @@ fn dataset(typed: &typed::Dataset, errors: &Errors) -> Dataset {
             &format!("has no meaning with `kind = \"{kind}\"`: only sizes that are \"drawn\" have a model"),
             errors,
         );
+        let because = format!("has no meaning with `kind = \"{kind}\"`: only sizes that are \"drawn\" are said");
+        refuse(&typed.bytes, &because, errors);
+        refuse(&typed.deviation, &because, errors);
+    } else if typed.bytes.is_none() {
+        refuse(&typed.deviation, "has no meaning without `dataset.bytes`, from which sizes deviate", errors);
+    } else {
+        refuse(&typed.model, "has no meaning beside `dataset.bytes`: either says how large samples are", errors);
     }
     if kind != DatasetKind::Synthetic {
         refuse(&typed.seed, &format!("has no meaning with `kind = \"{kind}\"`: only a \"synthetic\" dataset has one"), errors);
@@ -127,6 +135,12 @@ fn dataset(typed: &typed::Dataset, errors: &Errors) -> Dataset {
                 }
                 (None, None) => unreachable!("a folder is implied by its path"),
             }
+        }
+        DatasetKind::Drawn if typed.bytes.is_some() => {
+            let bytes = positive(&typed.bytes).unwrap_or(Size::new(1.0, "B"));
+            let deviation = or(&typed.deviation, Size::new(0.0, "B"));
+            let records = model::DatasetModel::records(Count(count(&typed.count).unwrap_or(400)), bytes, deviation);
+            Dataset::Drawn(Box::new(records))
         }
         DatasetKind::Drawn => {
             let name = typed.model.as_ref().map_or("imagenet", |m| m.value.as_str());

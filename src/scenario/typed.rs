@@ -50,6 +50,8 @@ typed! {
         count: Positive<Count>,
         seed: Count,
         model: String,
+        bytes: Positive<Size>,
+        deviation: Size,
         path: String,
     }
 }
