@@ -45,7 +45,7 @@ pub struct Report {
     pub scenario: String,
     /// Seed of every draw.
     pub seed: u64,
-    /// What limits throughput, in one word: see [`Bottleneck`]. Of the measured run, when there is one.
+    /// What limits throughput, in one word: see [`Bottleneck`]. Of the measured run, when there is one and it is known of it.
     pub bottleneck: Option<String>,
     /// What the simulated machine did.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,8 @@ impl Report {
     /// A report of one run or two. Bottleneck and errors are derived.
     pub fn new(scenario: impl Into<String>, seed: u64, simulated: Option<Metrics>, measured: Option<Metrics>) -> Report {
         let errors = simulated.as_ref().zip(measured.as_ref()).map(|(s, m)| Errors::of(s, m));
-        let bottleneck = measured.as_ref().or(simulated.as_ref()).map(|m| m.bottleneck.name.clone());
+        let known = measured.as_ref().filter(|m| simulated.is_none() || m.bottleneck.name != bottleneck::UNKNOWN);
+        let bottleneck = known.or(simulated.as_ref()).map(|m| m.bottleneck.name.clone());
         let (scenario, expectations) = (scenario.into(), Vec::new());
         Report {
             scenario,
@@ -172,7 +173,7 @@ impl Errors {
             fetch_stall_s: of(|m| m.fetch_stall_s),
             preparation_stall_s: of(|m| m.preparation_stall_s),
             cpu_s: of(|m| m.cpu_s),
-            peak_bytes_in_flight: of(|m| Some(m.peak_bytes_in_flight as f64)),
+            peak_bytes_in_flight: of(|m| m.peak_bytes_in_flight.map(|b| b as f64)),
             bound_samples_per_s: relative(simulated.bounds.samples_per_s(), Some(measured.samples_per_s)),
             structure: None,
             cost_model: None,

@@ -47,6 +47,7 @@ mod frozen;
 mod intervals;
 mod load;
 mod measured;
+mod recorded;
 mod resolve;
 mod simulate;
 mod to_sim;
@@ -61,6 +62,7 @@ pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Ver
 pub use frozen::{Fingerprint, Frozen, FrozenError};
 pub use load::{NAMES, Overrides, load, parse, text};
 pub use measured::{Measured, MeasuringError};
+pub use recorded::{Judged, Watched};
 pub use simulate::{SimulateError, Simulated};
 pub use to_sim::Samples;
 pub use words::{Allowed, Codec, DatasetKind, ImageSize, OnErrors, Order, Resize, Tail};

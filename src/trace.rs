@@ -26,6 +26,7 @@ mod histogram;
 mod leaf_times;
 #[cfg(test)]
 pub(crate) mod oracle;
+pub mod recorded;
 mod recorder;
 mod sink;
 pub mod summary;

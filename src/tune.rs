@@ -311,7 +311,7 @@ impl Tuning<'_> {
             costs: self.costs(settings),
             meets: figures.iter().all(|t| t.met),
             figures,
-            peak_bytes_in_flight: runs.iter().map(|m| m.peak_bytes_in_flight).max().unwrap_or(0),
+            peak_bytes_in_flight: runs.iter().filter_map(|m| m.peak_bytes_in_flight).max().unwrap_or(0),
             bottleneck: runs[0].bottleneck.name.clone(),
         })
     }

@@ -54,7 +54,7 @@ fn holds(file: &Path) -> Result<(), Failed> {
         wrong.push(format!("it ended with {:?}: {}", books.end, books.accounts));
     }
     let budget = scenario.loader.budget.as_bytes() * u64::from(scenario.ranks.count);
-    let peak = simulated.metrics.peak_bytes_in_flight;
+    let peak = simulated.metrics.peak_bytes_in_flight.expect("the simulated loader tells what it holds");
     if peak > budget {
         wrong.push(format!("{peak} bytes were held, the budget is {budget}"));
     }

@@ -78,6 +78,7 @@ Examples:
   towtank compare quickstart --data ~/photos --json
 
   towtank sim quickstart --freeze before.json && towtank compare --frozen before.json
+  towtank compare quickstart --measured trace.jsonl  what PyTorch's loader did, or anyone's: see docs/record.py
 
 The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found. Before each run it sees how fast
 the computer is at that moment.";
@@ -356,6 +357,11 @@ pub(crate) struct CompareArgs {
     /// Judge a prediction that `towtank sim --freeze FILE` wrote earlier
     #[arg(long, value_name = "FILE", conflicts_with = "recalibrate")]
     pub(crate) frozen: Option<PathBuf>,
+
+    /// Judge what another loader did, by the trace that its training loop recorded (docs/trace-format.md), instead of running;
+    /// `--data` then only tells the sizes of the images
+    #[arg(long, value_name = "FILE")]
+    pub(crate) measured: Option<PathBuf>,
 
     /// Measure this computer anew, also when an earlier calibration was kept
     #[arg(long)]

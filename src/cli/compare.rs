@@ -2,7 +2,8 @@
 
 use std::{
     fmt::Display,
-    fs,
+    fs::{self, File},
+    io::BufReader,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -22,6 +23,7 @@ use super::{
     images::{images, settle},
     output::{Files, Spinner, say, tell},
     run::{ended_early, failed, note_the_neighbours, refuse_endless},
+    sim::samples,
     this_computer::{ago, this_computer},
 };
 
@@ -33,7 +35,11 @@ struct Subject {
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
-    let Subject { scenario, machine, frozen } = subject(args)?;
+    let subject = subject(args)?;
+    if let Some(path) = &args.measured {
+        return judge_recorded(args, subject, path);
+    }
+    let Subject { scenario, machine, frozen } = subject;
     refuse_endless(&scenario)?;
     let (files, recorder) = Files::open(&args.output)?;
     let images = images(&scenario, args.data.as_deref())?;
@@ -81,6 +87,67 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     report.error.clone_from(&early);
     let told = tell(&report, &verdicts, args.json);
     let closed = files.close(&mut measured.recorder, |traced| {
+        Html::new(&report).simulated(simulated.recorder.timeline()).measured(traced.timeline()).render()
+    });
+    match early {
+        Some(why) => Err(Ending::Failed(why)),
+        None => told.and(closed),
+    }
+}
+
+/// Compares with what a training loop recorded of its own loader. Nothing is run.
+fn judge_recorded(args: &CompareArgs, subject: Subject, path: &Path) -> Result<(), Ending> {
+    let Subject { scenario, machine, frozen } = subject;
+    let name = path.display().to_string();
+    let trace = File::open(path).map_err(|error| {
+        let hint = "`docs/record.py` records a trace, `docs/trace-format.md` says what it looks like";
+        Diagnostic::new(format!("cannot read `{name}`: {error}")).hint(hint)
+    })?;
+    // What is predicted for this computer, or was frozen, is of images that are there.
+    let samples = match (&machine, &frozen) {
+        (Some(_), None) => samples(args.data.as_deref(), &scenario)?,
+        _ => images(&scenario, args.data.as_deref())?.samples,
+    };
+    if let Some(frozen) = &frozen {
+        frozen.is_for(&samples).map_err(|error| wrong(args, &error))?;
+    }
+    let (files, recorder) = Files::open(&args.output)?;
+    let spinner = Spinner::start(format!("reading `{name}`"));
+    let watched = scenario.read_recorded(&name, BufReader::with_capacity(1 << 16, trace), &samples, recorder)?;
+    drop(spinner);
+    let machine = match machine {
+        Some(machine) => machine,
+        None => this_computer(&scenario, args.recalibrate)?,
+    };
+    let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
+    let simulated = scenario.simulate(&machine, &samples, files.watch(Recorder::new()))?;
+    drop(spinner);
+    if let Some(frozen) = &frozen {
+        frozen.is_repeated_by(&simulated).map_err(|error| wrong(args, &error))?;
+    }
+    let mut judged = scenario.judge_recorded(watched, &simulated);
+    judged.differences.iter().for_each(|difference| say(&format!("note: {difference}")));
+    if !judged.untold.is_empty() {
+        say(&format!(
+            "note: the trace tells nothing about {}, so only the simulated side is held to it",
+            judged.untold.join(", ")
+        ));
+    }
+
+    let (predicted, found) = (Some(simulated.metrics.clone()), Some(judged.metrics.clone()));
+    let mut report = Report::new(scenario.name.clone(), scenario.seed, predicted, found);
+    if args.intervals > 0 {
+        let spinner = Spinner::start("simulating on what the machine may be".to_owned());
+        report.intervals = Some(scenario.intervals(&machine, &samples, args.intervals)?);
+        drop(spinner);
+    }
+    let both = simulated.verdicts.iter().map(|v| named(v, "simulated"));
+    let verdicts: Vec<Verdict> = both.chain(judged.verdicts.iter().map(|v| named(v, "measured"))).collect();
+    report.expectations = verdicts.iter().map(Expectation::from).collect();
+    let early = simulated.error.as_ref().map(|error| format!("the simulated loader ended early: {error}"));
+    report.error.clone_from(&early);
+    let told = tell(&report, &verdicts, args.json);
+    let closed = files.close(&mut judged.recorded.recorder, |traced| {
         Html::new(&report).simulated(simulated.recorder.timeline()).measured(traced.timeline()).render()
     });
     match early {

@@ -8,17 +8,24 @@ pub struct Source {
     name: String,
     text: String,
     flag: bool,
+    /// The number of its first line.
+    first_line: usize,
 }
 
 impl Source {
     /// The content of a file; `name` is what errors call it.
     pub fn file(name: impl Into<String>, text: impl Into<String>) -> Arc<Source> {
-        Arc::new(Source { name: name.into(), text: text.into(), flag: false })
+        Arc::new(Source { name: name.into(), text: text.into(), flag: false, first_line: 1 })
+    }
+
+    /// Line `number`, from 1, of a file that is too long to be kept; `name` is what errors call the file.
+    pub fn line(name: impl Into<String>, number: usize, text: impl Into<String>) -> Arc<Source> {
+        Arc::new(Source { name: name.into(), text: text.into(), flag: false, first_line: number })
     }
 
     /// What followed a flag; `name` is the flag, such as `--set`.
     pub fn flag(name: impl Into<String>, text: impl Into<String>) -> Arc<Source> {
-        Arc::new(Source { name: name.into(), text: text.into(), flag: true })
+        Arc::new(Source { name: name.into(), text: text.into(), flag: true, first_line: 1 })
     }
 
     /// The file's name, or the flag.
@@ -50,7 +57,7 @@ impl Place {
     pub fn line_and_column(&self) -> (usize, usize) {
         let before = &self.source.text[..self.span.start];
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        (before.matches('\n').count() + self.source.first_line, before[line_start..].chars().count() + 1)
     }
 
     /// The line it begins on, and how many characters of that line it covers.

@@ -11,14 +11,15 @@
 //! # Rules, in order
 //!
 //! 1. Nothing was delivered: there is nothing to say.
-//! 2. Something was busy [`SATURATED`] of the time or more: the busiest such thing. It bounds throughput by the utilization law,
+//! 2. Only the consumer was watched: it is the `consumer` when that is saturated, else what it waits for is `unknown`.
+//! 3. Something was busy [`SATURATED`] of the time or more: the busiest such thing. It bounds throughput by the utilization law,
 //!    whatever else is true. When the next is within [`BALANCED`] of it, they are `balanced`: relieving one alone gains next to
 //!    nothing.
-//! 3. Nothing was. Then too little was under way, and where the lanes were tells why. When they waited for the ledger or for
+//! 4. Nothing was. Then too little was under way, and where the lanes were tells why. When they waited for the ledger or for
 //!    slots [`BLOCKED`] of their time or more, `memory` keeps them.
-//! 4. When they read for longer than they prepared, and nobody knows the store's bandwidth, `fetch` keeps them: more lanes would
+//! 5. When they read for longer than they prepared, and nobody knows the store's bandwidth, `fetch` keeps them: more lanes would
 //!    read more at once, as far as the store scales, and one run cannot tell how far that is. When the bandwidth is known the
-//!    store has room, by rule 2, and it is the number of `lanes`, as it is when they mostly prepared.
+//!    store has room, by rule 3, and it is the number of `lanes`, as it is when they mostly prepared.
 
 use serde::Serialize;
 
@@ -39,11 +40,14 @@ pub const BALANCED: f64 = 0.03;
 /// Part of the lanes' time from which on waiting for memory counts as what keeps them.
 pub const BLOCKED: f64 = 0.25;
 
+/// The name of what limits a loader of which only the consumer was watched, when it is not the consumer.
+pub const UNKNOWN: &str = "unknown";
+
 /// What limits throughput.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bottleneck {
     /// `consumer`, `fetch`, `decode` (or the stage of the user's that is busiest), `transfer`, `scheduler`, `memory`, `lanes`,
-    /// `balanced`, or `none`.
+    /// `balanced`, [`unknown`](UNKNOWN), or `none`.
     pub name: String,
     /// The two that are balanced, the busier first; otherwise empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -54,7 +58,8 @@ pub struct Bottleneck {
     pub relief: String,
     /// What would limit next, and at how many samples per second at most, where that is known.
     pub next: Option<Next>,
-    /// What it was judged by.
+    /// What it was judged by; left out of JSON when only the consumer was watched.
+    #[serde(skip_serializing_if = "Evidence::is_consumer_only")]
     pub evidence: Evidence,
 }
 
@@ -70,6 +75,9 @@ pub struct Next {
 /// What a bottleneck is judged by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Evidence {
+    /// Whether only the consumer was watched, so that the rest says nothing of the loader.
+    #[serde(skip)]
+    pub consumer_only: bool,
     /// Samples the consumer got.
     pub delivered: u64,
     /// Loads of all that has a known limit.
@@ -161,6 +169,7 @@ impl Evidence {
         let waits: u64 = summary.consumers().map(|c| c.taken().saturating_sub(1)).sum();
         let mean = |sum_s: f64, n: u64| if n > 0 { sum_s / n as f64 } else { 0.0 };
         Evidence {
+            consumer_only: facts.consumer_only,
             delivered: loader.delivered(),
             loads,
             lanes,
@@ -200,6 +209,9 @@ impl Evidence {
             let relief = "Look at the failures.".to_owned();
             return Bottleneck { name: "none".to_owned(), between: Vec::new(), why, relief, next: None, evidence: self };
         }
+        if self.consumer_only {
+            return self.seen_by_the_consumer();
+        }
         let mut busy: Vec<Load> = self.loads.iter().filter(|l| l.share >= SATURATED).cloned().collect();
         busy.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.resource.cmp(&b.resource)));
         // Several loads of one resource, such as a store's link and its connections, are one limit.
@@ -210,6 +222,31 @@ impl Evidence {
             }
             [first, ..] => self.saturated(first),
             [] => self.too_little_under_way(),
+        }
+    }
+
+    fn is_consumer_only(&self) -> bool {
+        self.consumer_only
+    }
+
+    fn seen_by_the_consumer(&self) -> Bottleneck {
+        let wait = seconds(self.mean_consumer_wait_s);
+        let load = self.loads.iter().find(|l| l.resource == Resource::Consumer);
+        match load.filter(|l| l.share >= SATURATED) {
+            Some(load) => {
+                let why = format!("The consumer computes {} of the time and waits {wait} a batch.", percent(load.share));
+                Bottleneck { why, ..self.saturated(load) }
+            }
+            None => Bottleneck {
+                name: UNKNOWN.to_owned(),
+                between: Vec::new(),
+                why: format!(
+                    "The consumer waits {wait} a batch; what the loader is busy with meanwhile, its trace does not tell."
+                ),
+                relief: "What limits the simulated loader is the best guess.".to_owned(),
+                next: None,
+                evidence: self.clone(),
+            },
         }
     }
 

@@ -53,6 +53,9 @@ pub struct Facts {
     pub loads: Vec<Load>,
     /// Whether the same seed gives the same trace, so that its hash is worth telling: on a simulated machine.
     pub repeatable: bool,
+    /// Whether the trace tells no more than a consumer can see of its loader: what the loader did, held and left out is then not
+    /// known.
+    pub consumer_only: bool,
 }
 
 /// What a store's bandwidth and its rate of requests are called.

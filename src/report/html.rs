@@ -218,7 +218,7 @@ fn cards(sides: &[Side<'_>], report: &Report) -> String {
     card("CPU time", &|m| m.cpu_s.map(seconds), relative(errors.and_then(|e| e.cpu_s)));
     card(
         "Peak bytes in flight",
-        &|m| Some(bytes(m.peak_bytes_in_flight as f64)),
+        &|m| m.peak_bytes_in_flight.map(|b| bytes(b as f64)),
         relative(errors.and_then(|e| e.peak_bytes_in_flight)),
     );
     out.push_str("</div>\n");

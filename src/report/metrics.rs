@@ -31,8 +31,9 @@ pub struct Metrics {
     pub preparation_stall_s: Option<f64>,
     /// CPU time of all threads.
     pub cpu_s: Option<f64>,
-    /// The most memory the loader held: ring and device batches, and encoded bytes reserved.
-    pub peak_bytes_in_flight: u64,
+    /// The most memory the loader held: ring and device batches, and encoded bytes reserved. `null`, as the other figures of what
+    /// goes on inside a loader, when only its consumer was watched: see [`Facts::consumer_only`].
+    pub peak_bytes_in_flight: Option<u64>,
     /// The most memory of the process that was resident.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss_bytes: Option<u64>,
@@ -41,17 +42,17 @@ pub struct Metrics {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_by_others: Option<f64>,
     /// Samples the loader began.
-    pub planned: u64,
+    pub planned: Option<u64>,
     /// Samples the consumer got.
     pub delivered: u64,
     /// Samples given up on.
-    pub skipped: u64,
+    pub skipped: Option<u64>,
     /// The same by reason.
     pub skipped_by_reason: BTreeMap<String, u64>,
     /// Samples that fell to `drop_last` or to a rank's tail.
-    pub dropped: u64,
+    pub dropped: Option<u64>,
     /// Samples begun and neither delivered, skipped nor dropped at the end.
-    pub in_flight: u64,
+    pub in_flight: Option<u64>,
     /// Batches the consumer got.
     pub batches: u64,
     /// From the machine's start to its last event.
@@ -77,14 +78,16 @@ pub struct Metrics {
     pub device: String,
     /// The codec that decoded.
     pub codec: Option<String>,
-    /// Cores of the machine.
+    /// Cores of the machine; 0, and left out of JSON, when not known.
+    #[serde(skip_serializing_if = "is_zero")]
     pub cores: u32,
-    /// Threads of the pool.
+    /// Threads of the pool; 0, and left out of JSON, when not known.
+    #[serde(skip_serializing_if = "is_zero")]
     pub threads: u32,
     /// All memory the loader might use.
     pub budget_bytes: Option<u64>,
     /// Memory it held from beginning to end.
-    pub fixed_bytes: u64,
+    pub fixed_bytes: Option<u64>,
 }
 
 /// What the leaves of one stage did.
@@ -188,6 +191,8 @@ impl Metrics {
     pub fn of_summary(summary: &Summary, facts: &Facts, name_of: impl Fn(StageId) -> String) -> Metrics {
         let (loader, accounts, stall) = (summary.loader(), summary.accounts(), summary.stall());
         let bounds = Bounds::of(summary, facts, &name_of);
+        // What a consumer cannot see is not known, and not 0.
+        let inside = |figure: u64| (!facts.consumer_only).then_some(figure);
         let reasons = FailureKind::ALL.into_iter().map(|kind| (kind.name().to_owned(), loader.skipped_as(kind)));
         Metrics {
             samples_per_s: summary.samples_per_s().unwrap_or(0.0),
@@ -199,21 +204,21 @@ impl Metrics {
             fetch_stall_s: stall.map(|s| seconds(s.fetch_ns)),
             preparation_stall_s: stall.map(|s| seconds(s.preparation_ns)),
             cpu_s: facts.cpu_s,
-            peak_bytes_in_flight: facts.fixed_bytes.saturating_add(summary.peak_reserved_bytes()),
+            peak_bytes_in_flight: inside(facts.fixed_bytes.saturating_add(summary.peak_reserved_bytes())),
             peak_rss_bytes: facts.peak_rss_bytes,
             taken_by_others: facts.taken_by_others,
-            planned: accounts.planned,
+            planned: inside(accounts.planned),
             delivered: accounts.delivered,
-            skipped: accounts.skipped,
+            skipped: inside(accounts.skipped),
             skipped_by_reason: reasons.filter(|(_, n)| *n > 0).collect(),
-            dropped: accounts.dropped,
-            in_flight: accounts.in_flight(),
+            dropped: inside(accounts.dropped),
+            in_flight: inside(accounts.in_flight()),
             batches: summary.consumers().map(|c| c.taken()).sum(),
             duration_s: summary.end().as_secs_f64(),
             trace_hash: None,
             events: summary.events(),
             stages: stages(summary, facts, &name_of),
-            queues: queues(summary, facts),
+            queues: if facts.consumer_only { Vec::new() } else { queues(summary, facts) },
             epochs: epochs(summary),
             bottleneck: Evidence::of(summary, facts, &name_of).judge(&bounds),
             bounds,
@@ -223,7 +228,7 @@ impl Metrics {
             cores: facts.cores,
             threads: facts.threads,
             budget_bytes: facts.budget_bytes,
-            fixed_bytes: facts.fixed_bytes,
+            fixed_bytes: inside(facts.fixed_bytes),
         }
     }
 }
@@ -294,6 +299,10 @@ fn epochs(summary: &Summary) -> Vec<EpochMetrics> {
         sum.samples = sum.samples.saturating_add(e.samples);
     }
     all.into_values().collect()
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -132,18 +132,19 @@ fn figures(columns: &[Column<'_>], errors: Option<&Errors>, style: Style) -> Str
     row("  fetch stall", &|m| m.fetch_stall_s.map(seconds), relative(|e| e.fetch_stall_s));
     row("  preparation stall", &|m| m.preparation_stall_s.map(seconds), relative(|e| e.preparation_stall_s));
     row("CPU time", &|m| m.cpu_s.map(seconds), relative(|e| e.cpu_s));
-    row("peak bytes in flight", &|m| Some(bytes(m.peak_bytes_in_flight as f64)), relative(|e| e.peak_bytes_in_flight));
+    row("peak bytes in flight", &|m| m.peak_bytes_in_flight.map(|b| bytes(b as f64)), relative(|e| e.peak_bytes_in_flight));
     let blank = || errors.map(|_| String::new());
+    let samples = |n: u64| format!("{} samples", count(n));
     row("peak resident memory", &|m| m.peak_rss_bytes.map(|b| bytes(b as f64)), blank());
     row("processors, used by others", &|m| m.taken_by_others.map(percent), blank());
-    row("delivered", &|m| Some(format!("{} samples", count(m.delivered))), blank());
-    row("skipped", &|m| Some(format!("{} samples", count(m.skipped))), blank());
+    row("delivered", &|m| Some(samples(m.delivered)), blank());
+    row("skipped", &|m| m.skipped.map(samples), blank());
     for reason in reasons(columns) {
-        let of = |m: &Metrics| Some(format!("{} samples", count(m.skipped_by_reason.get(&reason).copied().unwrap_or(0))));
+        let of = |m: &Metrics| m.skipped.map(|_| samples(m.skipped_by_reason.get(&reason).copied().unwrap_or(0)));
         row(&format!("  {reason}"), &of, blank());
     }
-    row("dropped", &|m| (m.dropped > 0).then(|| format!("{} samples", count(m.dropped))), blank());
-    row("still in flight", &|m| (m.in_flight > 0).then(|| format!("{} samples", count(m.in_flight))), blank());
+    row("dropped", &|m| m.dropped.filter(|n| *n > 0).map(samples), blank());
+    row("still in flight", &|m| m.in_flight.filter(|n| *n > 0).map(samples), blank());
     row("batches", &|m| Some(count(m.batches)), blank());
     row("duration", &|m| Some(seconds(m.duration_s)), blank());
     row("trace hash", &|m| m.trace_hash.clone(), blank());

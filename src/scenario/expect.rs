@@ -208,8 +208,8 @@ impl Expectations {
         figure(&mut verdicts, &self.accelerator_utilization, found.accelerator_utilization);
         figure(&mut verdicts, &self.time_to_first_batch, found.time_to_first_batch_s.map(|s| s * 1e9));
         figure(&mut verdicts, &self.cpu, found.cpu_s.map(|s| s * 1e9));
-        figure(&mut verdicts, &self.peak_bytes_in_flight, Some(found.peak_bytes_in_flight as f64));
-        figure(&mut verdicts, &self.skipped, Some(found.skipped as f64));
+        figure(&mut verdicts, &self.peak_bytes_in_flight, found.peak_bytes_in_flight.map(|b| b as f64));
+        figure(&mut verdicts, &self.skipped, found.skipped.map(|n| n as f64));
         named(&mut verdicts, &self.exactly_once, &found.exactly_once, "every sample delivered or skipped once");
         named(&mut verdicts, &self.order_kept, &found.order_kept, "samples as planned");
         if let Some(expected) = &self.bottleneck {
@@ -265,9 +265,9 @@ pub struct Found {
     /// CPU time, in seconds.
     pub cpu_s: Option<f64>,
     /// The most memory the loader held, in bytes.
-    pub peak_bytes_in_flight: u64,
+    pub peak_bytes_in_flight: Option<u64>,
     /// Samples left out.
-    pub skipped: u64,
+    pub skipped: Option<u64>,
     /// Why not every planned sample was delivered or skipped once.
     pub exactly_once: Result<(), String>,
     /// Why the samples did not come as planned.

@@ -254,7 +254,7 @@ fn leaves(scenario: &Scenario, machine: &MachineModel, samples: &Samples) -> Res
         && fetch.len() == decode.len()
         && fetch.iter().zip(&decode).all(|(f, d)| f.0 == d.0)
         && metrics.delivered == fetch.len() as u64
-        && metrics.skipped == 0;
+        && metrics.skipped == Some(0);
     Ok(once.then(|| Leaves {
         bytes: fetch.iter().map(|(_, _, bytes)| *bytes as f64).collect(),
         fetch: fetch.into_iter().map(|(_, s, _)| s).collect(),

@@ -45,8 +45,9 @@ pub(super) fn stages(sides: &[Side<'_>]) -> String {
     draw(sides, &rows)
 }
 
-/// How full the queues were.
+/// How full the queues were, of the sides that know.
 pub(super) fn queues(sides: &[Side<'_>]) -> String {
+    let sides: Vec<Side<'_>> = sides.iter().filter(|side| !side.metrics.queues.is_empty()).copied().collect();
     let tracks = [Track::InLanes, Track::FilledSlots, Track::ReadyBatches, Track::EncodedBytes];
     let names = ["samples in lanes", "filled slots", "ready batches", "encoded bytes"];
     let rows: Vec<Row<'_>> = names
@@ -56,10 +57,10 @@ pub(super) fn queues(sides: &[Side<'_>]) -> String {
             let capacity =
                 sides.iter().flat_map(|side| &side.metrics.queues).filter(|q| q.name == name).filter_map(|q| q.capacity);
             let capacity = capacity.max().map(|n| n as f64);
-            Row { in_bytes: track == Track::EncodedBytes, ..row(sides, name, capacity, |timeline| timeline.means(track)) }
+            Row { in_bytes: track == Track::EncodedBytes, ..row(&sides, name, capacity, |timeline| timeline.means(track)) }
         })
         .collect();
-    draw(sides, &rows)
+    draw(&sides, &rows)
 }
 
 fn row<'a>(sides: &[Side<'a>], name: &str, capacity: Option<f64>, curve: impl Fn(&Timeline) -> Vec<f64>) -> Row<'a> {
