@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     advise,
-    model::Slowed,
+    model::{Lock, Slowed},
     scenario::{self, Overrides},
     units::{ByteRate, Fraction, RequestRate},
 };
@@ -16,6 +16,10 @@ fn held(sets: &[&str], whole: bool) -> usize {
     if sets.contains(&"title=slowed") {
         let slowed = |busy, percent| Slowed { busy: Count(busy), by: Fraction::new(percent, "%") };
         machine.device.slowed = vec![slowed(1, 0.0), slowed(2, 60.0)];
+    }
+    if sets.contains(&"title=locked") {
+        let held = Measured::plain(Fraction::new(30.0, "%"));
+        machine.lock = Some(Lock { interval: None, held: [("decode".to_owned(), held)].into() });
     }
     if sets.contains(&"title=cached") {
         let disk = machine.stores.get_mut("disk").unwrap();
@@ -62,6 +66,7 @@ fn no_simulation_is_better_than_its_ceiling() {
         tight +=
             held(&["machine=p4d.24xlarge", "store.kind=disk", "ranks.count=4", "loader.tail=drop", "consumer.step=2 ms"], whole);
         tight += held(&["title=cached", "store.kind=disk"], whole);
+        tight += held(&["title=locked", "machine=p4d.24xlarge", "store.kind=disk", "consumer.step=1 ms"], whole);
         tight += held(&["title=slowed", "consumer.step=5 ms"], whole);
         assert!(tight >= 20, "ceilings that say something: {tight}");
     }
