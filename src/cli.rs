@@ -18,6 +18,7 @@ mod import;
 mod new_file;
 mod output;
 mod run;
+mod schema;
 mod sim;
 mod synth;
 mod this_computer;
@@ -37,6 +38,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Tune(tune) => tune::run(tune),
         Verb::Synth(synth) => synth::run(synth),
         Verb::Import(import) => import::run(import),
+        Verb::Schema(schema) => schema::run(schema),
     };
     match ending {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,12 +16,14 @@
 
 mod diagnostic;
 mod section;
+mod sketch;
 mod tree;
 mod typed;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Place, Source, Trouble};
-pub(crate) use section::{Errors, Section, keyword};
+pub(crate) use section::{Errors, FromSection, Section, keyword};
+pub(crate) use sketch::{Doc, doc_of, documented, whole, words};
 pub(crate) use tree::{Document, Node, Table, Value};
 pub use typed::Spanned;
 pub(crate) use typed::{FromNode, Positive, Share, wrong_type};

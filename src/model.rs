@@ -30,7 +30,7 @@ mod write;
 
 pub use cost::{Cost, Residual};
 pub use dataset::{DatasetModel, PixelModel, Ratio};
-pub use load::{DATASETS, NAMES, cache_file, load, load_dataset, parse};
+pub use load::{DATASETS, NAMES, cache_file, dataset_schema, load, load_dataset, parse, schema};
 pub(crate) use load::{looks_like_a_path, read_file};
 pub use lock::Lock;
 pub use machine::{CopiedBy, Cpu, Device, DeviceKind, Links, MachineModel, Scheduler, Slowed, Speed};

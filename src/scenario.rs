@@ -60,7 +60,7 @@ pub use edit::{TUNED, edited};
 pub use emulated::EMULATED;
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use frozen::{Fingerprint, Frozen, FrozenError};
-pub use load::{NAMES, Overrides, load, parse, text};
+pub use load::{NAMES, Overrides, load, parse, schema, text};
 pub use measured::{Measured, MeasuringError};
 pub use recorded::{Judged, Watched};
 pub use simulate::{SimulateError, Simulated};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use towtank::{scenario::Overrides, units::Count};
 
 /// Tests, predicts and measures data loaders for machine learning: one loader, on a simulated machine and on this one.
@@ -54,6 +54,9 @@ pub(crate) enum Verb {
     /// Write a scenario from another benchmark's file
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
+    /// Print the JSON Schema of a kind of file, with which editors complete and check it
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema(SchemaArgs),
 }
 
 const IMPORT_EXAMPLES: &str = "\
@@ -120,6 +123,14 @@ Examples:
   towtank synth                                      400 images in the cache folder
   towtank synth images --count 5_000 --seed 7        others, in a folder of your own
   towtank run quickstart --data images               and the loader on them";
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  towtank schema > scenario.json                     then `#:schema ./scenario.json` as a scenario's first line
+  towtank schema machine > machine.json
+
+Taplo, and Even Better TOML in VS Code, read that line; they complete fields and words, show what each field means with its units,
+and mark what is wrong. What two fields must have in common only `towtank` itself says.";
 
 const SIM_EXAMPLES: &str = "\
 Examples:
@@ -288,6 +299,25 @@ pub(crate) struct TuneArgs {
     /// Write costs, figures and the front as one self-contained page for a browser
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+/// `towtank schema`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct SchemaArgs {
+    /// Kind of file
+    #[arg(value_enum, default_value = "scenario")]
+    pub(crate) format: Format,
+}
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// What is loaded, how, by which consumer, and what must come out
+    Scenario,
+    /// What things cost on a machine
+    Machine,
+    /// How many samples a dataset has, and how large
+    Dataset,
 }
 
 /// `towtank synth`

@@ -1,8 +1,12 @@
 //! Handing out a table's fields by name.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, rc::Rc};
 
-use super::{Diagnostic, FromNode, Node, Place, Spanned, Table, Trouble, Value, wrong_type};
+use super::{
+    Diagnostic, Doc, FromNode, Node, Place, Spanned, Table, Trouble, Value,
+    sketch::{ANY, Sketch},
+    wrong_type,
+};
 use crate::units::nearest;
 
 /// Where errors are collected.
@@ -37,13 +41,15 @@ pub(crate) struct Section<'a> {
     place: Option<Place>,
     table: Option<&'a Table>,
     asked: RefCell<Vec<String>>,
+    /// Of a section that nobody wrote, what its reader asks for.
+    sketch: Option<Rc<RefCell<Sketch>>>,
     pub(crate) errors: &'a Errors,
 }
 
 impl<'a> Section<'a> {
     /// The whole file.
     pub(crate) fn root(table: &'a Table, errors: &'a Errors) -> Section<'a> {
-        Section { path: String::new(), place: None, table: Some(table), asked: RefCell::default(), errors }
+        Section { path: String::new(), place: None, table: Some(table), asked: RefCell::default(), sketch: None, errors }
     }
 
     /// Reads a node that must be a table; `expected` shows one. `read` gives `None` only after it has reported an error.
@@ -56,7 +62,8 @@ impl<'a> Section<'a> {
         let Value::Table(table) = &node.value else { return Err(wrong_type(node, path, expected)) };
         let errors = Errors::default();
         let place = Some(node.place.clone());
-        let section = Section { path: path.to_owned(), place, table: Some(table), asked: RefCell::default(), errors: &errors };
+        let asked = RefCell::default();
+        let section = Section { path: path.to_owned(), place, table: Some(table), asked, sketch: None, errors: &errors };
         let value = read(&section);
         section.finish();
         match (errors.0.into_inner().into_iter().next(), value) {
@@ -66,9 +73,42 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The JSON Schema of the table that `read` reads.
+    pub(crate) fn sketch<T>(read: impl FnOnce(Section<'_>) -> T) -> serde_json::Value {
+        let errors = Errors::default();
+        let sketch = Rc::<RefCell<Sketch>>::default();
+        let noted = Some(Rc::clone(&sketch));
+        read(Section {
+            path: String::new(),
+            place: None,
+            table: None,
+            asked: RefCell::default(),
+            sketch: noted,
+            errors: &errors,
+        });
+        sketch.borrow().schema()
+    }
+
+    /// Takes what is said of the fields, for the schema.
+    pub(crate) fn documents(&self, docs: &[Doc]) {
+        if let Some(sketch) = &self.sketch {
+            sketch.borrow_mut().documents(docs);
+        }
+    }
+
     /// Whether somebody wrote this field, right or wrong.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.table.is_some_and(|t| t.fields.contains_key(name))
+    }
+
+    /// Its full name.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where it stands, when it does.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
     }
 
     /// The full name of a field.
@@ -83,6 +123,9 @@ impl<'a> Section<'a> {
 
     /// A field; `None` when it is not there, or is wrong and the error taken.
     pub(crate) fn field<T: FromNode>(&self, name: &str) -> Option<Spanned<T>> {
+        if let Some(sketch) = &self.sketch {
+            sketch.borrow_mut().value(name, T::schema());
+        }
         let (_, node) = self.ask(name)?;
         let path = self.path_of(name);
         let value = self.errors.keep(T::from_node(node, &path))?;
@@ -117,16 +160,23 @@ impl<'a> Section<'a> {
             },
             None => (self.place.clone(), None),
         };
-        Section { path, place, table, asked: RefCell::default(), errors: self.errors }
+        let sketch = self.sketch.as_ref().map(|sketch| sketch.borrow_mut().table(name));
+        Section { path, place, table, asked: RefCell::default(), sketch, errors: self.errors }
     }
 
     /// The names of all fields that are there, for a table whose keys are free, such as `[costs]`.
     pub(crate) fn names(&self) -> Vec<&'a str> {
+        if self.sketch.is_some() {
+            return vec![ANY];
+        }
         self.table.map(|t| t.fields.keys().map(String::as_str).collect()).unwrap_or_default()
     }
 
     /// Says that a field is missing.
     pub(crate) fn missing(&self, name: &str, example: &str) {
+        if let Some(sketch) = &self.sketch {
+            sketch.borrow_mut().required(name, example);
+        }
         let path = self.path_of(name);
         let wrong = Diagnostic::new(format!("`{path}` is missing")).at(self.place.as_ref());
         self.errors.push(wrong.hint(format!("write `{name} = {example}`{}", self.header())));
@@ -162,12 +212,31 @@ impl<'a> Section<'a> {
     }
 }
 
+/// What is read from a table.
+pub(crate) trait FromSection: Sized {
+    /// How one is written, for the error where there is none.
+    const EXPECTED: &'static str;
+
+    /// Reads the fields; `None` only after an error was reported.
+    fn read(section: &Section<'_>) -> Option<Self>;
+}
+
+impl<T: FromSection> FromNode for T {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        Section::of(node, path, T::EXPECTED, T::read)
+    }
+
+    fn schema() -> serde_json::Value {
+        Section::sketch(|section| T::read(&section))
+    }
+}
+
 /// Declares a choice between words.
 macro_rules! keyword {
-    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$($variant_doc:tt)*])* $variant:ident = $word:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        $vis enum $name { $($(#[$variant_doc])* $variant,)+ }
+        $vis enum $name { $($(#[$($variant_doc)*])* $variant,)+ }
 
         impl $name {
             /// The words, in the order of the variants.
@@ -207,6 +276,10 @@ macro_rules! keyword {
                     }
                     _ => Err(crate::document::wrong_type(node, path, expected)),
                 }
+            }
+
+            fn schema() -> serde_json::Value {
+                crate::document::words(&[$(($word, crate::document::doc_of!($(#[$($variant_doc)*])*)),)+])
             }
         }
     };

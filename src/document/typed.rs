@@ -2,6 +2,8 @@
 
 use std::ops::Deref;
 
+use serde_json::{Value as Json, json};
+
 use super::{Diagnostic, Node, Place, Value};
 use crate::units::{Count, Dimension, Fraction, Quantity};
 
@@ -34,6 +36,9 @@ impl<T> Spanned<T> {
 pub(crate) trait FromNode: Sized {
     /// Reads the value; `path` is the field's full name, for the error.
     fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic>;
+
+    /// The JSON Schema of what is read: with a description that names its units, and an example.
+    fn schema() -> Json;
 }
 
 /// The error of a node of the wrong type.
@@ -60,6 +65,23 @@ impl<D: Dimension> FromNode for Quantity<D> {
             _ => Err(wrong_type(node, path, expected)),
         }
     }
+
+    fn schema() -> Json {
+        let quoted: Vec<String> = D::UNITS.iter().map(|u| format!("`{}`", u.symbol)).collect();
+        let units = if quoted.len() == 1 { "its unit is" } else { "its units are" };
+        let description = format!("{}; {units} {}.", capital(D::WHAT), quoted.join(", "));
+        let spelled: Vec<&str> =
+            D::UNITS.iter().flat_map(|u| std::iter::once(u.symbol).chain(u.aliases.iter().copied())).collect();
+        let number = r"\+?_*([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)";
+        let pattern = format!(r"^\s*{number}\s*({})\s*$", spelled.join("|"));
+        json!({ "type": "string", "pattern": pattern, "description": description, "examples": [D::EXAMPLE] })
+    }
+}
+
+/// With a capital letter: these descriptions are sentences.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 impl FromNode for Count {
@@ -80,6 +102,10 @@ impl FromNode for Count {
             _ => Err(wrong_type(node, path, expected)),
         }
     }
+
+    fn schema() -> Json {
+        json!({ "type": "integer", "minimum": 0, "description": "A whole number.", "examples": [32] })
+    }
 }
 
 impl FromNode for bool {
@@ -88,6 +114,10 @@ impl FromNode for bool {
             Value::Bool(b) => Ok(b),
             _ => Err(wrong_type(node, path, "`true` or `false`")),
         }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "boolean", "description": "`true` or `false`.", "examples": [true] })
     }
 }
 
@@ -99,6 +129,10 @@ impl FromNode for String {
             _ => Err(wrong_type(node, path, "a text in quotes")),
         }
     }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": r"\S", "description": "A text.", "examples": ["in your own words"] })
+    }
 }
 
 impl<T: FromNode> FromNode for Vec<T> {
@@ -107,6 +141,17 @@ impl<T: FromNode> FromNode for Vec<T> {
             Value::List(list) => list.iter().enumerate().map(|(i, n)| T::from_node(n, &format!("{path}[{i}]"))).collect(),
             _ => Err(wrong_type(node, path, "a list")),
         }
+    }
+
+    fn schema() -> Json {
+        let item = T::schema();
+        // A table's fields have examples of their own.
+        let examples: Vec<Json> = item["examples"].as_array().map(|all| vec![json!(all)]).unwrap_or_default();
+        let mut list = json!({ "type": "array", "description": "A list.", "items": item });
+        if !examples.is_empty() {
+            list["examples"] = json!(examples);
+        }
+        list
     }
 }
 
@@ -121,6 +166,13 @@ impl FromNode for Positive<Count> {
             count => Ok(Positive(count)),
         }
     }
+
+    fn schema() -> Json {
+        let mut count = Count::schema();
+        count["minimum"] = json!(1);
+        count["description"] = json!("A whole number, at least 1.");
+        count
+    }
 }
 
 impl<D: Dimension> FromNode for Positive<Quantity<D>> {
@@ -131,6 +183,15 @@ impl<D: Dimension> FromNode for Positive<Quantity<D>> {
             return Err(Diagnostic::new(format!("`{path}` is zero")).at(Some(&node.place)).expected(expected));
         }
         Ok(Positive(quantity))
+    }
+
+    fn schema() -> Json {
+        let mut quantity = Quantity::<D>::schema();
+        // No unit has a digit in its name.
+        quantity["allOf"] = json!([{ "pattern": "[1-9]" }]);
+        let description = quantity["description"].as_str().map(|said| format!("{said} More than zero.")).unwrap_or_default();
+        quantity["description"] = json!(description);
+        quantity
     }
 }
 
@@ -146,5 +207,12 @@ impl FromNode for Share {
             return Err(wrong.at(Some(&node.place)).expected("a percentage from 0 % to 100 %"));
         }
         Ok(Share(fraction))
+    }
+
+    fn schema() -> Json {
+        let number = r"\+?[0_]*(1_*0_*0_*(\.[0_]*)?|[0-9]_*([0-9]_*)?(\.[0-9_]*)?|\.[0-9][0-9_]*)";
+        let pattern = format!(r"^\s*{number}\s*%\s*$");
+        let description = "A percentage from `0 %` to `100 %`.";
+        json!({ "type": "string", "pattern": pattern, "description": description, "examples": ["10 %"] })
     }
 }

@@ -4,31 +4,33 @@ use serde::Serialize;
 
 use super::Measured;
 use crate::{
-    document::{Diagnostic, FromNode, Node, Section, Share, Value, wrong_type},
+    document::{Diagnostic, FromNode, FromSection, Node, Section, Share, Value, documented, wrong_type},
     units::{ByteCost, Duration, Fraction, PixelCost},
 };
 
-/// `(fixed + per_byte·bytes + per_pixel·pixels) · residual`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cost {
-    /// The same for every piece of work.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fixed: Option<Measured<Duration>>,
-    /// Per encoded byte, or per byte moved.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_byte: Option<Measured<ByteCost>>,
-    /// Per pixel of the full-size image.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_pixel: Option<Measured<PixelCost>>,
-    /// What the formula leaves open.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub residual: Option<Residual>,
-    /// Where the formula as a whole comes from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// How far its mean may be off: often less than its terms, which a corpus tells apart badly.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uncertainty: Option<Fraction>,
+documented! {
+    /// `(fixed + per_byte·bytes + per_pixel·pixels) · residual`.
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct Cost {
+        /// The same for every piece of work.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub fixed: Option<Measured<Duration>>,
+        /// Per encoded byte, or per byte moved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub per_byte: Option<Measured<ByteCost>>,
+        /// Per pixel of the full-size image.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub per_pixel: Option<Measured<PixelCost>>,
+        /// What the formula leaves open.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub residual: Option<Residual>,
+        /// Where the formula as a whole comes from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub source: Option<String>,
+        /// How far its mean may be off: often less than its terms, which a corpus tells apart badly.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub uncertainty: Option<Fraction>,
+    }
 }
 
 impl Cost {
@@ -77,19 +79,28 @@ impl FromNode for Residual {
         }
         Ok(Residual { quantiles })
     }
+
+    fn schema() -> serde_json::Value {
+        let mut list = Vec::<Fraction>::schema();
+        list["minItems"] = 1.into();
+        list["description"] = "A list of percentages that do not decrease.".into();
+        list["examples"] = serde_json::json!([["90 %", "100 %", "115 %"]]);
+        list
+    }
 }
 
-impl FromNode for Cost {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(node, path, r#"a cost, such as { fixed = "5 µs", per_byte = "0.1 ns/B" }"#, |section| {
-            Some(Cost {
-                fixed: section.plain("fixed"),
-                per_byte: section.plain("per_byte"),
-                per_pixel: section.plain("per_pixel"),
-                residual: section.plain("residual"),
-                source: section.plain("source"),
-                uncertainty: section.plain::<Share>("uncertainty").map(|s| s.0),
-            })
+impl FromSection for Cost {
+    const EXPECTED: &'static str = r#"a cost, such as { fixed = "5 µs", per_byte = "0.1 ns/B" }"#;
+
+    fn read(section: &Section<'_>) -> Option<Cost> {
+        section.documents(Cost::DOCS);
+        Some(Cost {
+            fixed: section.plain("fixed"),
+            per_byte: section.plain("per_byte"),
+            per_pixel: section.plain("per_pixel"),
+            residual: section.plain("residual"),
+            source: section.plain("source"),
+            uncertainty: section.plain::<Share>("uncertainty").map(|s| s.0),
         })
     }
 }

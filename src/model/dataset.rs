@@ -4,29 +4,31 @@ use serde::Serialize;
 
 use super::{Measured, store::above_zero};
 use crate::{
-    document::{Diagnostic, FromNode, Node, Positive, Section, keyword, wrong_type},
+    document::{Diagnostic, FromNode, Node, Positive, Section, documented, keyword, wrong_type},
     units::{Count, Size},
 };
 
-/// How many samples there are, and how large.
-///
-/// Encoded sizes are lognormal; an image has so many pixels for each encoded byte.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DatasetModel {
-    /// What it is, in a few words.
-    pub title: String,
-    /// Samples.
-    pub count: Measured<Count>,
-    /// Mean encoded size.
-    pub bytes: Measured<Size>,
-    /// Standard deviation of the logarithm of the encoded size.
-    pub sigma: Measured<Ratio>,
-    /// Mean pixels of an image.
-    pub pixels: Measured<Count>,
-    /// How pixels go with bytes.
-    pub pixels_by: PixelModel,
-    /// The largest encoded size that a loader has to reckon with.
-    pub largest: Measured<Size>,
+documented! {
+    /// How many samples there are, and how large.
+    ///
+    /// Encoded sizes are lognormal; an image has so many pixels for each encoded byte.
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct DatasetModel {
+        /// What it is, in a few words.
+        pub title: String,
+        /// Samples.
+        pub count: Measured<Count>,
+        /// Mean encoded size.
+        pub bytes: Measured<Size>,
+        /// Standard deviation of the logarithm of the encoded size.
+        pub sigma: Measured<Ratio>,
+        /// Mean pixels of an image.
+        pub pixels: Measured<Count>,
+        /// How pixels go with bytes.
+        pub pixels_by: PixelModel,
+        /// The largest encoded size that a loader has to reckon with.
+        pub largest: Measured<Size>,
+    }
 }
 
 keyword! {
@@ -57,6 +59,10 @@ impl FromNode for Ratio {
         }
         Ok(Ratio(number))
     }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "number", "minimum": 0, "description": "A number that is not negative.", "examples": [0.55] })
+    }
 }
 
 impl DatasetModel {
@@ -77,6 +83,7 @@ impl DatasetModel {
     }
 
     pub(super) fn read(section: Section<'_>) -> Option<DatasetModel> {
+        section.documents(DatasetModel::DOCS);
         let title = section.required("title", "\"what dataset this is\"");
         let count = section.required::<Measured<Positive<Count>>>("count", "1_281_167");
         let bytes = section.required::<Measured<Positive<Size>>>("bytes", "\"114.66 kB\"");

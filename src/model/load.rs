@@ -9,7 +9,7 @@ use etcetera::BaseStrategy;
 
 use super::{DatasetModel, MachineModel};
 use crate::{
-    document::{Diagnostic, Document, Errors, Section, Source, Trouble},
+    document::{Diagnostic, Document, Errors, Section, Source, Trouble, whole},
     units::nearest,
 };
 
@@ -82,6 +82,18 @@ pub fn load_dataset(name: &str) -> Result<DatasetModel, Trouble> {
         None if looks_like_a_path(name) => read(name, &read_file(Path::new(name), "the dataset model")?, DatasetModel::read),
         None => Err(unknown("dataset", name, DATASETS).into()),
     }
+}
+
+/// The JSON Schema of a machine's model, for editors.
+pub fn schema() -> serde_json::Value {
+    let description = "A machine as numbers, each with its unit, its source and how far it may be off.";
+    whole("A machine's model for Towtank", description, Section::sketch(MachineModel::read))
+}
+
+/// The JSON Schema of a dataset's model, for editors.
+pub fn dataset_schema() -> serde_json::Value {
+    let description = "How many samples there are, and how large. Encoded sizes are lognormal.";
+    whole("A dataset's model for Towtank", description, Section::sketch(DatasetModel::read))
 }
 
 fn read<T>(name: &str, text: &str, build: impl FnOnce(Section<'_>) -> Option<T>) -> Result<T, Trouble> {

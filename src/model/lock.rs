@@ -6,42 +6,45 @@ use serde::Serialize;
 
 use super::{Cost, Measured, store::above_zero};
 use crate::{
-    document::{Diagnostic, Errors, FromNode, Node, Section, Share, Spanned},
+    document::{Errors, FromSection, Section, Share, Spanned, documented},
     units::{Duration, Fraction, nearest},
 };
 
-/// A lock that jobs hold at their beginning, for a part of their time:
-///
-/// ```toml
-/// [lock]
-/// interval = "5 ms"
-/// held = { decode = "12 %" }
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Lock {
-    /// How long somebody waits until the holder has to give it up, 5 ms in Python; without it a holder keeps it until it is done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interval: Option<Measured<Duration>>,
-    /// The part of their time that jobs hold it, by the kinds that [costs](super::MachineModel::costs) name; other kinds do without.
-    pub held: BTreeMap<String, Measured<Fraction>>,
+documented! {
+    /// A lock that jobs hold at their beginning, for a part of their time:
+    ///
+    /// ```toml
+    /// [lock]
+    /// interval = "5 ms"
+    /// held = { decode = "12 %" }
+    /// ```
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct Lock {
+        /// How long somebody waits until the holder has to give it up, 5 ms in Python; without it a holder keeps it until it is done.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub interval: Option<Measured<Duration>>,
+        /// The part of their time that jobs hold it, by the kinds that [costs](super::MachineModel::costs) name; other kinds do without.
+        pub held: BTreeMap<String, Measured<Fraction>>,
+    }
 }
 
-impl FromNode for Lock {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(node, path, r#"a lock: { interval = "5 ms", held = { decode = "12 %" } }"#, |section| {
-            let interval = section.plain("interval");
-            if !section.has("held") {
-                section.missing("held", r#"{ decode = "12 %" }"#);
-            }
-            let held = section.section("held");
-            let part = |kind: &str| {
-                let part = held.plain::<Measured<Share>>(kind)?;
-                let part = Measured { value: part.value.0, source: part.source, uncertainty: part.uncertainty };
-                Some((kind.to_owned(), part))
-            };
-            let held = held.names().into_iter().filter_map(part).collect();
-            Some(Lock { interval: above_zero(interval), held })
-        })
+impl FromSection for Lock {
+    const EXPECTED: &'static str = r#"a lock: { interval = "5 ms", held = { decode = "12 %" } }"#;
+
+    fn read(section: &Section<'_>) -> Option<Lock> {
+        section.documents(Lock::DOCS);
+        let interval = section.plain("interval");
+        if !section.has("held") {
+            section.missing("held", r#"{ decode = "12 %" }"#);
+        }
+        let held = section.section("held");
+        let part = |kind: &str| {
+            let part = held.plain::<Measured<Share>>(kind)?;
+            let part = Measured { value: part.value.0, source: part.source, uncertainty: part.uncertainty };
+            Some((kind.to_owned(), part))
+        };
+        let held = held.names().into_iter().filter_map(part).collect();
+        Some(Lock { interval: above_zero(interval), held })
     }
 }
 

@@ -6,88 +6,96 @@ use serde::Serialize;
 
 use super::{Cost, Lock, Measured, Store, store::above_zero};
 use crate::{
-    document::{Diagnostic, FromNode, Node, Positive, Section, Share, keyword},
+    document::{Diagnostic, FromNode, FromSection, Positive, Section, Share, documented, keyword},
     sim::Smt,
     units::{ByteRate, Count, Duration, Fraction, Size},
 };
 
-/// A machine as numbers. See the [module documentation](super).
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct MachineModel {
-    /// What it is, in a few words.
-    pub title: String,
-    /// The host's memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Measured<Size>>,
+documented! {
+    /// A machine as numbers. See the [module documentation](super).
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct MachineModel {
+        /// What it is, in a few words.
+        pub title: String,
+        /// The host's memory.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub memory: Option<Measured<Size>>,
+        /// The cores.
+        pub cpu: Cpu,
+        /// A lock that jobs hold for a part of their time; `None` where there is none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lock: Option<Lock>,
+        /// What control itself costs.
+        pub scheduler: Scheduler,
+        /// The device.
+        pub device: Device,
+        /// What CPU jobs cost, by kind: the image loader's is `decode`.
+        pub costs: BTreeMap<String, Cost>,
+        /// The stores, by name; scenarios ask for `page-cache`, `disk` and `object`.
+        pub stores: BTreeMap<String, Store>,
+    }
+}
+
+documented! {
     /// The cores.
-    pub cpu: Cpu,
-    /// A lock that jobs hold for a part of their time; `None` where there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lock: Option<Lock>,
-    /// What control itself costs.
-    pub scheduler: Scheduler,
-    /// The device.
-    pub device: Device,
-    /// What CPU jobs cost, by kind: the image loader's is `decode`.
-    pub costs: BTreeMap<String, Cost>,
-    /// The stores, by name; scenarios ask for `page-cache`, `disk` and `object`.
-    pub stores: BTreeMap<String, Store>,
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct Cpu {
+        /// Hardware threads.
+        pub threads: Measured<Count>,
+        /// Cores, of one or two hardware threads each.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub cores: Option<Measured<Count>>,
+        /// Speed of each of a core's two hardware threads while both are busy, relative to one that has its core to itself: 65 % where the
+        /// second adds 30 %.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub smt_speed: Option<Measured<Fraction>>,
+        /// Threads of the pool when a scenario does not say; as many as hardware threads when left out.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub pool_threads: Option<Measured<Count>>,
+        /// From the moment a sleeping thread has work until it wants a core.
+        pub wake_up: Measured<Duration>,
+        /// Speed of each busy hardware thread by how many are busy, with straight lines between. Beyond its last point, and where it is
+        /// empty, `cores` and `smt_speed` say how fast they are, if they are there; else the last speed holds, or full speed.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub speed: Vec<Speed>,
+        /// Where the speeds come from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub speed_source: Option<String>,
+        /// How far they may be off.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub speed_uncertainty: Option<Fraction>,
+        /// CPU time of the [probe](super::calibrate::speed_now) when the costs were measured.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub probe: Option<Measured<Duration>>,
+    }
 }
 
-/// The cores.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cpu {
-    /// Hardware threads.
-    pub threads: Measured<Count>,
-    /// Cores, of one or two hardware threads each.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cores: Option<Measured<Count>>,
-    /// Speed of each of a core's two hardware threads while both are busy, relative to one that has its core to itself: 65 % where the
-    /// second adds 30 %.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub smt_speed: Option<Measured<Fraction>>,
-    /// Threads of the pool when a scenario does not say; as many as hardware threads when left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool_threads: Option<Measured<Count>>,
-    /// From the moment a sleeping thread has work until it wants a core.
-    pub wake_up: Measured<Duration>,
-    /// Speed of each busy hardware thread by how many are busy, with straight lines between. Beyond its last point, and where it is
-    /// empty, `cores` and `smt_speed` say how fast they are, if they are there; else the last speed holds, or full speed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub speed: Vec<Speed>,
-    /// Where the speeds come from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub speed_source: Option<String>,
-    /// How far they may be off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub speed_uncertainty: Option<Fraction>,
-    /// CPU time of the [probe](super::calibrate::speed_now) when the costs were measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub probe: Option<Measured<Duration>>,
+documented! {
+    /// Speed of each busy hardware thread when so many are busy.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+    pub struct Speed {
+        /// Busy hardware threads.
+        pub busy: Count,
+        /// Speed of each of them, relative to one that is busy alone.
+        pub each: Fraction,
+    }
 }
 
-/// Speed of each busy hardware thread when so many are busy.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Speed {
-    /// Busy hardware threads.
-    pub busy: Count,
-    /// Speed of each of them, relative to one that is busy alone.
-    pub each: Fraction,
-}
-
-/// What the scheduler's thread costs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Scheduler {
-    /// CPU time of going to sleep and waking up.
-    pub per_wake: Measured<Duration>,
-    /// CPU time of handling one completion.
-    pub per_completion: Measured<Duration>,
-    /// Waiting completions that wake it at once.
-    pub burst: Measured<Count>,
-    /// Queued jobs per pool thread below which every completion wakes it at once.
-    pub queued_low: Measured<Count>,
-    /// The longest that a completion waits before it wakes the scheduler.
-    pub age: Measured<Duration>,
+documented! {
+    /// What the scheduler's thread costs.
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct Scheduler {
+        /// CPU time of going to sleep and waking up.
+        pub per_wake: Measured<Duration>,
+        /// CPU time of handling one completion.
+        pub per_completion: Measured<Duration>,
+        /// Waiting completions that wake it at once.
+        pub burst: Measured<Count>,
+        /// Queued jobs per pool thread below which every completion wakes it at once.
+        pub queued_low: Measured<Count>,
+        /// The longest that a completion waits before it wakes the scheduler.
+        pub age: Measured<Duration>,
+    }
 }
 
 keyword! {
@@ -112,59 +120,65 @@ keyword! {
     }
 }
 
-/// The device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Device {
-    /// What kind.
-    pub kind: DeviceKind,
-    /// Who copies.
-    pub copied_by: CopiedBy,
-    /// Number of copy engines for one direction.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub engines: Option<Measured<Count>>,
-    /// Links between the host and its devices; without them every copy has the way for itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub links: Option<Links>,
-    /// Whether the consumer reads slots where they are, so that a contiguous batch needs no copy.
-    pub lends_slots: bool,
-    /// Cost of a copy of a batch.
-    pub copy: Cost,
-    /// By how much train steps take longer while hardware threads of the host are busy, with straight lines between; the first begins
-    /// at an idle host that slows nothing down. Never, when empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub slowed: Vec<Slowed>,
-    /// Where that comes from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slowed_source: Option<String>,
-    /// How far it may be off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slowed_uncertainty: Option<Fraction>,
+documented! {
+    /// The device.
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct Device {
+        /// What kind.
+        pub kind: DeviceKind,
+        /// Who copies.
+        pub copied_by: CopiedBy,
+        /// Number of copy engines for one direction.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub engines: Option<Measured<Count>>,
+        /// Links between the host and its devices; without them every copy has the way for itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub links: Option<Links>,
+        /// Whether the consumer reads slots where they are, so that a contiguous batch needs no copy.
+        pub lends_slots: bool,
+        /// Cost of a copy of a batch.
+        pub copy: Cost,
+        /// By how much train steps take longer while hardware threads of the host are busy, with straight lines between; the first begins
+        /// at an idle host that slows nothing down. Never, when empty.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub slowed: Vec<Slowed>,
+        /// Where that comes from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub slowed_source: Option<String>,
+        /// How far it may be off.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub slowed_uncertainty: Option<Fraction>,
+    }
 }
 
-/// By how much a train step takes longer while so many hardware threads of the host are busy.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Slowed {
-    /// Busy hardware threads.
-    pub busy: Count,
-    /// By how much, relative to a step beside an idle host.
-    pub by: Fraction,
+documented! {
+    /// By how much a train step takes longer while so many hardware threads of the host are busy.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+    pub struct Slowed {
+        /// Busy hardware threads.
+        pub busy: Count,
+        /// By how much, relative to a step beside an idle host.
+        pub by: Fraction,
+    }
 }
 
-/// Links between the host and its devices. Each device has its own, and some in a row share an uplink. A copy waits for an engine of its
-/// device, takes the fixed part of its cost, and then its bytes flow.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Links {
-    /// Devices.
-    pub devices: Measured<Count>,
-    /// Devices in a row that share an uplink.
-    pub devices_per_uplink: Measured<Count>,
-    /// A device's link, towards the device.
-    pub link: Measured<ByteRate>,
-    /// An uplink, towards the devices.
-    pub uplink: Measured<ByteRate>,
-    /// The most that one copy gets, where the host's memory is not page-locked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pageable: Option<Measured<ByteRate>>,
+documented! {
+    /// Links between the host and its devices. Each device has its own, and some in a row share an uplink. A copy waits for an engine of its
+    /// device, takes the fixed part of its cost, and then its bytes flow.
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct Links {
+        /// Devices.
+        pub devices: Measured<Count>,
+        /// Devices in a row that share an uplink.
+        pub devices_per_uplink: Measured<Count>,
+        /// A device's link, towards the device.
+        pub link: Measured<ByteRate>,
+        /// An uplink, towards the devices.
+        pub uplink: Measured<ByteRate>,
+        /// The most that one copy gets, where the host's memory is not page-locked.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub pageable: Option<Measured<ByteRate>>,
+    }
 }
 
 impl MachineModel {
@@ -174,6 +188,7 @@ impl MachineModel {
     }
 
     pub(super) fn read(section: Section<'_>) -> Option<MachineModel> {
+        section.documents(MachineModel::DOCS);
         let title = section.required("title", "\"what machine this is\"");
         let memory = section.plain("memory");
         let cpu = Cpu::read(section.section("cpu"));
@@ -207,6 +222,7 @@ fn entries<T: FromNode>(section: Section<'_>) -> BTreeMap<String, T> {
 
 impl Cpu {
     fn read(section: Section<'_>) -> Option<Cpu> {
+        section.documents(Cpu::DOCS);
         let threads = section.required("threads", "2");
         let wake_up = section.required("wake_up", "\"10 µs\"");
         let cores = section.field::<Measured<Positive<Count>>>("cores");
@@ -300,6 +316,7 @@ impl Cpu {
 
 impl Scheduler {
     fn read(section: Section<'_>) -> Option<Scheduler> {
+        section.documents(Scheduler::DOCS);
         let per_wake = section.required("per_wake", "\"5 µs\"");
         let per_completion = section.required("per_completion", "\"1 µs\"");
         let burst = section.plain("burst");
@@ -316,97 +333,96 @@ impl Scheduler {
     }
 }
 
-impl FromNode for Speed {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(node, path, r#"a point such as { busy = 48, each = "92 %" }"#, |section| {
-            let busy = section.required::<Positive<Count>>("busy", "48");
-            let each = section.required::<Positive<Fraction>>("each", "\"92 %\"");
-            Some(Speed { busy: busy?.0, each: each?.0 })
+impl FromSection for Speed {
+    const EXPECTED: &'static str = r#"a point such as { busy = 48, each = "92 %" }"#;
+
+    fn read(section: &Section<'_>) -> Option<Speed> {
+        section.documents(Speed::DOCS);
+        let busy = section.required::<Positive<Count>>("busy", "48");
+        let each = section.required::<Positive<Fraction>>("each", "\"92 %\"");
+        Some(Speed { busy: busy?.0, each: each?.0 })
+    }
+}
+
+impl FromSection for Slowed {
+    const EXPECTED: &'static str = r#"a point such as { busy = 48, by = "8 %" }"#;
+
+    fn read(section: &Section<'_>) -> Option<Slowed> {
+        section.documents(Slowed::DOCS);
+        let busy = section.required::<Positive<Count>>("busy", "48");
+        let by = section.required::<Fraction>("by", "\"8 %\"");
+        Some(Slowed { busy: busy?.0, by: by? })
+    }
+}
+
+impl FromSection for Links {
+    const EXPECTED: &'static str = r#"links: { devices = 8, devices_per_uplink = 2, link = "12 GB/s", uplink = "12.5 GB/s" }"#;
+
+    fn read(section: &Section<'_>) -> Option<Links> {
+        section.documents(Links::DOCS);
+        let devices = section.required("devices", "8");
+        let devices_per_uplink = section.required("devices_per_uplink", "2");
+        let link = section.required("link", "\"12 GB/s\"");
+        let uplink = section.required("uplink", "\"12.5 GB/s\"");
+        let pageable = section.plain("pageable");
+        let (devices, devices_per_uplink): (Measured<Count>, Measured<Count>) =
+            (above_zero(Some(devices?))?, above_zero(Some(devices_per_uplink?))?);
+        // As many as there can be ranks.
+        if devices.value.0 > u64::from(u16::MAX) {
+            let wrong = format!("`{}` is {}, too many", section.path_of("devices"), devices.value);
+            let wrong = Diagnostic::new(wrong).at(section.place());
+            section.errors.push(wrong.expected(format!("at most {}", Count(u64::from(u16::MAX)))));
+        }
+        if devices_per_uplink.value > devices.value {
+            let (path, both) = (section.path(), (devices.value, devices_per_uplink.value));
+            let wrong = format!("`{path}` has {} devices, and {} of them on an uplink", both.0, both.1);
+            section.errors.push(Diagnostic::new(wrong).at(section.place()));
+        }
+        Some(Links {
+            devices,
+            devices_per_uplink,
+            link: above_zero(Some(link?))?,
+            uplink: above_zero(Some(uplink?))?,
+            pageable: above_zero(pageable),
         })
     }
 }
 
-impl FromNode for Slowed {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(node, path, r#"a point such as { busy = 48, by = "8 %" }"#, |section| {
-            let busy = section.required::<Positive<Count>>("busy", "48");
-            let by = section.required::<Fraction>("by", "\"8 %\"");
-            Some(Slowed { busy: busy?.0, by: by? })
-        })
-    }
-}
+impl FromSection for Device {
+    const EXPECTED: &'static str = r#"a device: { kind = "host", copied_by = "pool", lends_slots = true, copy = { … } }"#;
 
-impl FromNode for Links {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        let example = r#"links: { devices = 8, devices_per_uplink = 2, link = "12 GB/s", uplink = "12.5 GB/s" }"#;
-        Section::of(node, path, example, |section| {
-            let devices = section.required("devices", "8");
-            let devices_per_uplink = section.required("devices_per_uplink", "2");
-            let link = section.required("link", "\"12 GB/s\"");
-            let uplink = section.required("uplink", "\"12.5 GB/s\"");
-            let pageable = section.plain("pageable");
-            let (devices, devices_per_uplink): (Measured<Count>, Measured<Count>) =
-                (above_zero(Some(devices?))?, above_zero(Some(devices_per_uplink?))?);
-            // As many as there can be ranks.
-            if devices.value.0 > u64::from(u16::MAX) {
-                let wrong = Diagnostic::new(format!("`{path}.devices` is {}, too many", devices.value)).at(Some(&node.place));
-                section.errors.push(wrong.expected(format!("at most {}", Count(u64::from(u16::MAX)))));
+    fn read(section: &Section<'_>) -> Option<Device> {
+        section.documents(Device::DOCS);
+        let kind = section.required("kind", "\"host\"");
+        let copied_by = section.required("copied_by", "\"pool\"");
+        let engines = section.plain("engines");
+        let lends_slots = section.required("lends_slots", "true");
+        let links = section.field::<Links>("links");
+        let copy = section.required::<Cost>("copy", r#"{ fixed = "10 µs", per_byte = "0.1 ns/B" }"#);
+        let slowed = section.field::<Vec<Slowed>>("slowed");
+        let slowed_source = section.plain("slowed_source");
+        let slowed_uncertainty = section.plain::<Share>("slowed_uncertainty").map(|s| s.0);
+        if let Some(slowed) = slowed.as_ref().filter(|s| !s.windows(2).all(|w| w[0].busy < w[1].busy)) {
+            section.errors.push(slowed.wrong("does not rise in `busy`"));
+        }
+        if let Some(links) = &links {
+            if copied_by.is_some_and(|by| by != CopiedBy::Engines) {
+                section.errors.push(links.wrong("have no meaning unless copied_by = \"engines\""));
             }
-            if devices_per_uplink.value > devices.value {
-                let wrong =
-                    format!("`{path}` has {} devices, and {} of them on an uplink", devices.value, devices_per_uplink.value);
-                section.errors.push(Diagnostic::new(wrong).at(Some(&node.place)));
+            if copy.as_ref().is_some_and(|copy| copy.per_byte.is_some()) {
+                section.errors.push(links.wrong("say how fast bytes flow, and so does `device.copy.per_byte`"));
             }
-            Some(Links {
-                devices,
-                devices_per_uplink,
-                link: above_zero(Some(link?))?,
-                uplink: above_zero(Some(uplink?))?,
-                pageable: above_zero(pageable),
-            })
+        }
+        Some(Device {
+            kind: kind?,
+            copied_by: copied_by?,
+            engines: above_zero(engines),
+            links: links.map(|links| links.value),
+            lends_slots: lends_slots?,
+            copy: copy?,
+            slowed: slowed.map(|s| s.value).unwrap_or_default(),
+            slowed_source,
+            slowed_uncertainty,
         })
-    }
-}
-
-impl FromNode for Device {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(
-            node,
-            path,
-            r#"a device: { kind = "host", copied_by = "pool", lends_slots = true, copy = { … } }"#,
-            |section| {
-                let kind = section.required("kind", "\"host\"");
-                let copied_by = section.required("copied_by", "\"pool\"");
-                let engines = section.plain("engines");
-                let lends_slots = section.required("lends_slots", "true");
-                let links = section.field::<Links>("links");
-                let copy = section.required::<Cost>("copy", r#"{ fixed = "10 µs", per_byte = "0.1 ns/B" }"#);
-                let slowed = section.field::<Vec<Slowed>>("slowed");
-                let slowed_source = section.plain("slowed_source");
-                let slowed_uncertainty = section.plain::<Share>("slowed_uncertainty").map(|s| s.0);
-                if let Some(slowed) = slowed.as_ref().filter(|s| !s.windows(2).all(|w| w[0].busy < w[1].busy)) {
-                    section.errors.push(slowed.wrong("does not rise in `busy`"));
-                }
-                if let Some(links) = &links {
-                    if copied_by.is_some_and(|by| by != CopiedBy::Engines) {
-                        section.errors.push(links.wrong("have no meaning unless copied_by = \"engines\""));
-                    }
-                    if copy.as_ref().is_some_and(|copy| copy.per_byte.is_some()) {
-                        section.errors.push(links.wrong("say how fast bytes flow, and so does `device.copy.per_byte`"));
-                    }
-                }
-                Some(Device {
-                    kind: kind?,
-                    copied_by: copied_by?,
-                    engines: above_zero(engines),
-                    links: links.map(|links| links.value),
-                    lends_slots: lends_slots?,
-                    copy: copy?,
-                    slowed: slowed.map(|s| s.value).unwrap_or_default(),
-                    slowed_source,
-                    slowed_uncertainty,
-                })
-            },
-        )
     }
 }

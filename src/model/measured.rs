@@ -3,21 +3,23 @@
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{
-    document::{Diagnostic, FromNode, Node, Section, Share, Value},
+    document::{Diagnostic, FromNode, Node, Section, Share, Value, documented},
     units::Fraction,
 };
 
-/// A value, where it comes from, and how far it may be off.
-///
-/// In a file either the value alone, or `{ value = "1.2 ms", source = "measured here", uncertainty = "10 %" }`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Measured<T> {
-    /// The value.
-    pub value: T,
-    /// Where it comes from: a publication, a measurement, a derivation.
-    pub source: Option<String>,
-    /// One standard deviation, relative to the value.
-    pub uncertainty: Option<Fraction>,
+documented! {
+    /// A value, where it comes from, and how far it may be off.
+    ///
+    /// In a file either the value alone, or `{ value = "1.2 ms", source = "measured here", uncertainty = "10 %" }`.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Measured<T> {
+        /// The value.
+        pub value: T,
+        /// Where it comes from: a publication, a measurement, a derivation.
+        pub source: Option<String>,
+        /// One standard deviation, relative to the value.
+        pub uncertainty: Option<Fraction>,
+    }
 }
 
 impl<T> Measured<T> {
@@ -37,13 +39,25 @@ impl<T: FromNode> FromNode for Measured<T> {
         if !matches!(node.value, Value::Table(_)) {
             return T::from_node(node, path).map(Measured::plain);
         }
-        Section::of(node, path, "a value", |section| {
-            let value = section.required("value", "…");
-            let source = section.plain("source");
-            let uncertainty = section.plain::<Share>("uncertainty").map(|u| u.0);
-            Some(Measured { value: value?, source, uncertainty })
-        })
+        Section::of(node, path, "a value", read_table)
     }
+
+    fn schema() -> serde_json::Value {
+        let schema = T::schema();
+        let said = schema["description"].as_str().unwrap_or_default();
+        let description = format!("{said} Or a table with `value`, `source` and `uncertainty`.");
+        let examples = schema["examples"].clone();
+        let table = Section::sketch(|section| read_table::<T>(&section));
+        serde_json::json!({ "anyOf": [schema, table], "description": description, "examples": examples })
+    }
+}
+
+fn read_table<T: FromNode>(section: &Section<'_>) -> Option<Measured<T>> {
+    section.documents(Measured::<T>::DOCS);
+    let value = section.required("value", "…");
+    let source = section.plain("source");
+    let uncertainty = section.plain::<Share>("uncertainty").map(|u| u.0);
+    Some(Measured { value: value?, source, uncertainty })
 }
 
 impl<T: Serialize> Serialize for Measured<T> {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Cost, Measured};
 use crate::{
-    document::{Diagnostic, FromNode, Node, Positive, Section, Share, Value, keyword},
+    document::{Diagnostic, Doc, FromNode, FromSection, Node, Positive, Section, Share, Value, documented, keyword},
     units::{ByteRate, Count, Duration, Fraction, RequestRate, Size},
 };
 
@@ -18,47 +18,49 @@ keyword! {
     }
 }
 
-/// A store.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Store {
-    /// Which threads read.
-    pub reader: Reader,
-    /// From the request to its first byte.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_byte: Option<Latency>,
-    /// The most that one read gets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_connection: Option<Measured<ByteRate>>,
-    /// What all reads share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<Measured<ByteRate>>,
-    /// The most reads at a time: connections, or a disk's queue depth.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connections: Option<Measured<Count>>,
-    /// Requests beyond this rate are throttled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Measured<RequestRate>>,
-    /// Requests that an idle store takes at once before the rate counts; one second's worth when left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<Measured<Count>>,
-    /// Of a disk: reads take whole blocks of this size from it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub block: Option<Measured<Size>>,
-    /// Of a disk: the most requests a second. Beyond, reads wait, unlike those beyond [`requests`](Store::requests).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub iops: Option<Measured<RequestRate>>,
-    /// Of a disk: the most that one request reads; a longer read counts as several in `iops`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Measured<Size>>,
-    /// Of a hard disk: a whole turn of the platter, of which a read waits for any part beside `first_byte`, which is then its seek.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rotation: Option<Measured<Duration>>,
-    /// Of a disk: the part of all reads that the page cache answers, at the cost of the processor alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cached: Option<Measured<Fraction>>,
-    /// CPU time of a read: system calls, copying, checksums, decryption.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Cost>,
+documented! {
+    /// A store.
+    #[derive(Clone, Debug, PartialEq, Serialize)]
+    pub struct Store {
+        /// Which threads read.
+        pub reader: Reader,
+        /// From the request to its first byte.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub first_byte: Option<Latency>,
+        /// The most that one read gets.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub per_connection: Option<Measured<ByteRate>>,
+        /// What all reads share.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub bandwidth: Option<Measured<ByteRate>>,
+        /// The most reads at a time: connections, or a disk's queue depth.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub connections: Option<Measured<Count>>,
+        /// Requests beyond this rate are throttled.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub requests: Option<Measured<RequestRate>>,
+        /// Requests that an idle store takes at once before the rate counts; one second's worth when left out.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub burst: Option<Measured<Count>>,
+        /// Of a disk: reads take whole blocks of this size from it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub block: Option<Measured<Size>>,
+        /// Of a disk: the most requests a second. Beyond, reads wait, unlike those beyond [`requests`](Store::requests).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub iops: Option<Measured<RequestRate>>,
+        /// Of a disk: the most that one request reads; a longer read counts as several in `iops`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub request: Option<Measured<Size>>,
+        /// Of a hard disk: a whole turn of the platter, of which a read waits for any part beside `first_byte`, which is then its seek.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub rotation: Option<Measured<Duration>>,
+        /// Of a disk: the part of all reads that the page cache answers, at the cost of the processor alone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub cached: Option<Measured<Fraction>>,
+        /// CPU time of a read: system calls, copying, checksums, decryption.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub cost: Option<Cost>,
+    }
 }
 
 impl Store {
@@ -98,13 +100,15 @@ pub enum Latency {
     },
 }
 
-/// One point of a distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct QuantilePoint {
-    /// The part of all requests that take no longer.
-    pub at: Fraction,
-    /// How long.
-    pub value: Duration,
+documented! {
+    /// One point of a distribution.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+    pub struct QuantilePoint {
+        /// The part of all requests that take no longer.
+        pub at: Fraction,
+        /// How long.
+        pub value: Duration,
+    }
 }
 
 impl Serialize for Latency {
@@ -126,12 +130,13 @@ impl Serialize for Latency {
     }
 }
 
-impl FromNode for QuantilePoint {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(node, path, r#"a point such as { at = "50 %", value = "10 ms" }"#, |section| {
-            let (at, value) = (section.required::<Share>("at", "\"50 %\""), section.required("value", "\"10 ms\""));
-            Some(QuantilePoint { at: at?.0, value: value? })
-        })
+impl FromSection for QuantilePoint {
+    const EXPECTED: &'static str = r#"a point such as { at = "50 %", value = "10 ms" }"#;
+
+    fn read(section: &Section<'_>) -> Option<QuantilePoint> {
+        section.documents(QuantilePoint::DOCS);
+        let (at, value) = (section.required::<Share>("at", "\"50 %\""), section.required("value", "\"10 ms\""));
+        Some(QuantilePoint { at: at?.0, value: value? })
     }
 }
 
@@ -141,17 +146,39 @@ impl FromNode for Latency {
             Value::Table(table) if table.fields.contains_key("quantiles") => {}
             _ => return Measured::from_node(node, path).map(Latency::Constant),
         }
-        Section::of(node, path, "a table of quantiles", |section| {
-            let points = section.field::<Vec<QuantilePoint>>("quantiles");
-            let source = section.plain("source");
-            let uncertainty = section.plain::<Share>("uncertainty").map(|u| u.0);
-            let points = points?;
-            if !is_distribution(&points) {
-                let expected = r#"rising points at whole tenths of a percent, the first at "0 %", the last at "100 %""#;
-                section.errors.push(points.wrong("is not a distribution").expected(expected));
-            }
-            Some(Latency::Table { points: points.value, source, uncertainty })
-        })
+        Section::of(node, path, "a table of quantiles", Latency::read_table)
+    }
+
+    fn schema() -> serde_json::Value {
+        let mut schema = Measured::<Duration>::schema();
+        let mut table = Section::sketch(|section| Latency::read_table(&section));
+        table["required"] = serde_json::json!(["quantiles"]);
+        if let Some(ways) = schema["anyOf"].as_array_mut() {
+            ways.push(table);
+        }
+        let said = schema["description"].as_str().unwrap_or_default();
+        schema["description"] = format!("{said} Or a table with `quantiles`, for one that varies.").into();
+        schema
+    }
+}
+
+impl Latency {
+    fn read_table(section: &Section<'_>) -> Option<Latency> {
+        let said = |name, text| Doc { name, text, example: None };
+        section.documents(&[
+            said("quantiles", "Points in increasing order, from `at = \"0 %\"`, the least, to `at = \"100 %\"`, the most."),
+            said("source", "Where they come from."),
+            said("uncertainty", "How far they may be off."),
+        ]);
+        let points = section.field::<Vec<QuantilePoint>>("quantiles");
+        let source = section.plain("source");
+        let uncertainty = section.plain::<Share>("uncertainty").map(|u| u.0);
+        let points = points?;
+        if !is_distribution(&points) {
+            let expected = r#"rising points at whole tenths of a percent, the first at "0 %", the last at "100 %""#;
+            section.errors.push(points.wrong("is not a distribution").expected(expected));
+        }
+        Some(Latency::Table { points: points.value, source, uncertainty })
     }
 }
 
@@ -163,34 +190,35 @@ fn is_distribution(points: &[QuantilePoint]) -> bool {
     whole && rising && complete
 }
 
-impl FromNode for Store {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(node, path, r#"a store, such as { reader = "own", first_byte = "100 µs" }"#, |section| {
-            let reader = section.required("reader", "\"pool\"");
-            let request = section.field::<Measured<Positive<Size>>>("request");
-            if let Some(request) = request.as_ref().filter(|_| !section.has("iops")) {
-                let wrong = request.wrong(format!("says nothing without `{path}.iops`"));
-                section.errors.push(wrong.hint("write `iops = \"500000 requests/s\"`, the most requests a second"));
-            }
-            let cached: Option<Measured<Share>> = section.plain("cached");
-            let store = |reader| Store {
-                reader,
-                first_byte: section.plain("first_byte"),
-                per_connection: above_zero(section.plain("per_connection")),
-                bandwidth: above_zero(section.plain("bandwidth")),
-                connections: above_zero(section.plain("connections")),
-                requests: above_zero(section.plain("requests")),
-                burst: above_zero(section.plain("burst")),
-                block: above_zero(section.plain("block")),
-                iops: above_zero(section.plain("iops")),
-                request: above_zero(request.map(|r| r.value)),
-                rotation: section.plain("rotation"),
-                cached: cached.map(|m| Measured { value: m.value.0, source: m.source, uncertainty: m.uncertainty }),
-                cost: section.plain("cost"),
-            };
-            let read = store(reader.unwrap_or(Reader::Own));
-            reader.map(|_| read)
-        })
+impl FromSection for Store {
+    const EXPECTED: &'static str = r#"a store, such as { reader = "own", first_byte = "100 µs" }"#;
+
+    fn read(section: &Section<'_>) -> Option<Store> {
+        section.documents(Store::DOCS);
+        let reader = section.required("reader", "\"pool\"");
+        let request = section.field::<Measured<Positive<Size>>>("request");
+        if let Some(request) = request.as_ref().filter(|_| !section.has("iops")) {
+            let wrong = request.wrong(format!("says nothing without `{}`", section.path_of("iops")));
+            section.errors.push(wrong.hint("write `iops = \"500000 requests/s\"`, the most requests a second"));
+        }
+        let cached: Option<Measured<Share>> = section.plain("cached");
+        let store = |reader| Store {
+            reader,
+            first_byte: section.plain("first_byte"),
+            per_connection: above_zero(section.plain("per_connection")),
+            bandwidth: above_zero(section.plain("bandwidth")),
+            connections: above_zero(section.plain("connections")),
+            requests: above_zero(section.plain("requests")),
+            burst: above_zero(section.plain("burst")),
+            block: above_zero(section.plain("block")),
+            iops: above_zero(section.plain("iops")),
+            request: above_zero(request.map(|r| r.value)),
+            rotation: section.plain("rotation"),
+            cached: cached.map(|m| Measured { value: m.value.0, source: m.source, uncertainty: m.uncertainty }),
+            cost: section.plain("cost"),
+        };
+        let read = store(reader.unwrap_or(Reader::Own));
+        reader.map(|_| read)
     }
 }
 

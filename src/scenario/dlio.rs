@@ -106,6 +106,10 @@ impl FromNode for Number {
             false => Err(wrong_type(node, path, "a number that is not negative")),
         }
     }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "number", "minimum": 0, "description": "A number.", "examples": [1] })
+    }
 }
 
 /// A number of steps, negative for no limit.
@@ -118,6 +122,10 @@ impl FromNode for Steps {
             Value::Integer(n) => Ok(Steps(n)),
             _ => Err(wrong_type(node, path, "a whole number, -1 for no limit")),
         }
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "integer", "description": "A number of steps.", "examples": [1] })
     }
 }
 
@@ -138,6 +146,10 @@ impl FromNode for Seconds {
                 Err(_) => Err(wrong_type(node, path, expected)),
             },
         }
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "number", "minimum": 0, "description": "Seconds.", "examples": [0.323] })
     }
 }
 

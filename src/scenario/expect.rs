@@ -3,9 +3,10 @@
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 
 use crate::{
-    document::{Diagnostic, FromNode, Node, Place, Section, Share, Spanned, Value, wrong_type},
+    document::{Diagnostic, Doc, FromNode, FromSection, Node, Place, Section, Share, Spanned, Value, documented, wrong_type},
     units::{Count, Dimension, Duration, Fraction, Quantity, SampleRate, Size},
 };
 
@@ -43,26 +44,30 @@ impl Figure for Count {
     }
 }
 
-/// Between what a figure is expected to lie.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound<T> {
-    /// At least.
-    pub min: Option<T>,
-    /// At most.
-    pub max: Option<T>,
-    /// Near a value.
-    pub within: Option<Within<T>>,
+documented! {
+    /// Between what a figure is expected to lie.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Bound<T> {
+        /// At least.
+        pub min: Option<T>,
+        /// At most.
+        pub max: Option<T>,
+        /// Near a value.
+        pub within: Option<Within<T>>,
+    }
 }
 
-/// Near a value that somebody published or measured.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Within<T> {
-    /// The value.
-    pub of: T,
-    /// How far off, relative to it, still holds.
-    pub tol: Fraction,
-    /// Where the value comes from.
-    pub source: Option<String>,
+documented! {
+    /// Near a value that somebody published or measured.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Within<T> {
+        /// The value.
+        pub of: T,
+        /// How far off, relative to it, still holds.
+        pub tol: Fraction,
+        /// Where the value comes from.
+        pub source: Option<String>,
+    }
 }
 
 impl<T: Figure> Bound<T> {
@@ -93,26 +98,26 @@ impl<T: Figure> fmt::Display for Bound<T> {
     }
 }
 
-impl<T: FromNode> FromNode for Within<T> {
-    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        Section::of(node, path, r#"a value and a tolerance, such as { of = …, tol = "10 %" }"#, |section| {
-            let of = section.required("of", "…");
-            let tol = section.required::<Share>("tol", "\"10 %\"");
-            let source = section.plain("source");
-            Some(Within { of: of?, tol: tol?.0, source })
-        })
+impl<T: FromNode> FromSection for Within<T> {
+    const EXPECTED: &'static str = r#"a value and a tolerance, such as { of = …, tol = "10 %" }"#;
+
+    fn read(section: &Section<'_>) -> Option<Within<T>> {
+        section.documents(Within::<T>::DOCS);
+        let of = section.required("of", "…");
+        let tol = section.required::<Share>("tol", "\"10 %\"");
+        let source = section.plain("source");
+        Some(Within { of: of?, tol: tol?.0, source })
     }
+}
+
+fn read_bound<T: FromNode>(section: &Section<'_>) -> Option<Bound<T>> {
+    section.documents(Bound::<T>::DOCS);
+    Some(Bound { min: section.plain::<T>("min"), max: section.plain::<T>("max"), within: section.plain::<Within<T>>("within") })
 }
 
 impl<T: FromNode + Figure> FromNode for Bound<T> {
     fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
-        let bound = Section::of(node, path, "a table with `min`, `max` or `within`", |section| {
-            Some(Bound {
-                min: section.plain::<T>("min"),
-                max: section.plain::<T>("max"),
-                within: section.plain::<Within<T>>("within"),
-            })
-        })?;
+        let bound = Section::of(node, path, "a table with `min`, `max` or `within`", read_bound::<T>)?;
         let here = |message: String| Diagnostic::new(message).at(Some(&node.place));
         match (&bound.min, &bound.max, &bound.within) {
             (None, None, None) => Err(here(format!("`{path}` expects nothing")).expected("`min`, `max` or `within`")),
@@ -121,6 +126,12 @@ impl<T: FromNode + Figure> FromNode for Bound<T> {
             }
             _ => Ok(bound),
         }
+    }
+
+    fn schema() -> Json {
+        let mut table = Section::sketch(|section| read_bound::<T>(&section));
+        table["minProperties"] = json!(1);
+        table
     }
 }
 
@@ -135,6 +146,10 @@ impl FromNode for Named {
             _ => Err(wrong_type(node, path, format!("`[{path}]` without fields"))),
         }
     }
+
+    fn schema() -> Json {
+        json!({ "type": "object", "additionalProperties": false, "description": "Without fields: naming it is enough.", "examples": [{}] })
+    }
 }
 
 /// An expectation that names what something is.
@@ -144,48 +159,64 @@ pub struct Is(pub String);
 /// What can limit a loader.
 pub const BOTTLENECKS: &[&str] = &["fetch", "decode", "transfer", "consumer", "scheduler", "memory", "lanes", "balanced"];
 
-impl FromNode for Is {
+/// One of [`BOTTLENECKS`].
+struct Bottleneck(String);
+
+impl FromNode for Bottleneck {
     fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        let word = String::from_node(node, path)?;
+        if BOTTLENECKS.contains(&word.as_str()) {
+            return Ok(Bottleneck(word));
+        }
         let words: Vec<String> = BOTTLENECKS.iter().map(|w| format!("{w:?}")).collect();
-        Section::of(node, path, "a table such as { is = \"decode\" }", |section| {
-            let word: String = section.required("is", "\"decode\"")?;
-            if !BOTTLENECKS.contains(&word.as_str()) {
-                let hint = crate::units::nearest(&word, BOTTLENECKS.iter().copied());
-                let hint = hint.map(|near| format!("did you mean {near:?}?")).unwrap_or_default();
-                let wrong = Diagnostic::new(format!("`{path}.is` is {word:?}")).at(Some(&node.place));
-                section.errors.push(wrong.expected(words.join(" or ")).hint(hint));
-                return None;
-            }
-            Some(Is(word))
-        })
+        let hint = crate::units::nearest(&word, BOTTLENECKS.iter().copied());
+        let hint = hint.map(|near| format!("did you mean {near:?}?")).unwrap_or_default();
+        let wrong = Diagnostic::new(format!("`{path}` is {word:?}")).at(Some(&node.place));
+        Err(wrong.expected(words.join(" or ")).hint(hint))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "enum": BOTTLENECKS, "description": "A stage or a resource.", "examples": ["decode"] })
     }
 }
 
-/// Everything a scenario expects.
-#[derive(Clone, Debug, Default)]
-pub struct Expectations {
-    /// Samples per second the consumer got.
-    pub throughput: Option<Spanned<Bound<SampleRate>>>,
-    /// Part of the time that the accelerator computes.
-    pub accelerator_utilization: Option<Spanned<Bound<Fraction>>>,
-    /// Until the consumer has its first batch.
-    pub time_to_first_batch: Option<Spanned<Bound<Duration>>>,
-    /// CPU time of the whole run.
-    pub cpu: Option<Spanned<Bound<Duration>>>,
-    /// The most memory the loader held.
-    pub peak_bytes_in_flight: Option<Spanned<Bound<Size>>>,
-    /// Samples left out.
-    pub skipped: Option<Spanned<Bound<Count>>>,
-    /// Every planned sample is delivered or skipped, once.
-    pub exactly_once: Option<Spanned<Named>>,
-    /// Samples come as planned.
-    pub order_kept: Option<Spanned<Named>>,
-    /// What limits it.
-    pub bottleneck: Option<Spanned<Is>>,
+impl FromSection for Is {
+    const EXPECTED: &'static str = "a table such as { is = \"decode\" }";
+
+    fn read(section: &Section<'_>) -> Option<Is> {
+        section.documents(&[Doc { name: "is", text: "What limits the loader.", example: None }]);
+        Some(Is(section.required::<Bottleneck>("is", "\"decode\"")?.0))
+    }
+}
+
+documented! {
+    /// Everything a scenario expects.
+    #[derive(Clone, Debug, Default)]
+    pub struct Expectations {
+        /// Samples per second the consumer got.
+        pub throughput: Option<Spanned<Bound<SampleRate>>>,
+        /// Part of the time that the accelerator computes.
+        pub accelerator_utilization: Option<Spanned<Bound<Fraction>>>,
+        /// Until the consumer has its first batch.
+        pub time_to_first_batch: Option<Spanned<Bound<Duration>>>,
+        /// CPU time of the whole run.
+        pub cpu: Option<Spanned<Bound<Duration>>>,
+        /// The most memory the loader held.
+        pub peak_bytes_in_flight: Option<Spanned<Bound<Size>>>,
+        /// Samples left out.
+        pub skipped: Option<Spanned<Bound<Count>>>,
+        /// Every planned sample is delivered or skipped, once.
+        pub exactly_once: Option<Spanned<Named>>,
+        /// Samples come as planned.
+        pub order_kept: Option<Spanned<Named>>,
+        /// What limits it.
+        pub bottleneck: Option<Spanned<Is>>,
+    }
 }
 
 impl Expectations {
     pub(super) fn read(section: Section<'_>) -> Expectations {
+        section.documents(Expectations::DOCS);
         let read = Expectations {
             throughput: section.field("throughput"),
             accelerator_utilization: section.field("accelerator_utilization"),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Scenario, resolve, typed::File};
 use crate::{
-    document::{Diagnostic, Document, Errors, Section, Source, Trouble},
+    document::{Diagnostic, Document, Errors, Section, Source, Trouble, whole},
     model::{looks_like_a_path, read_file},
     units::nearest,
 };
@@ -105,6 +105,12 @@ fn with_a_name(wrong: Diagnostic, path: &str) -> Diagnostic {
 
 fn list(names: &[&str]) -> String {
     names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The JSON Schema of a scenario's file, for editors.
+pub fn schema() -> serde_json::Value {
+    let description = "A machine, a dataset, a loader, a consumer, what goes wrong, and what is expected of it all.";
+    whole("A scenario for Towtank", description, Section::sketch(File::read))
 }
 
 /// Reads a scenario; `name` is what errors call the text.

@@ -2,24 +2,32 @@
 
 use super::words::{Codec, DatasetKind, OnErrors, Order, Resize, Tail};
 use crate::{
-    document::{Positive, Section, Share},
+    document::{Positive, Section, Share, documented},
     fault::Hits,
     model::Latency,
     units::{ByteRate, Count, Duration, RequestRate, SampleRate, Size},
 };
 
-/// Declares a table as it is typed: every field is optional and knows its place.
+/// Declares a table as it is typed: every field is optional, knows its place, and has its comment, and where its type's example says too
+/// little one of its own, for the schema.
 macro_rules! typed {
-    ($(#[$doc:meta])* $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)+ }) => {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident {
+        $($(#[$($field_doc:tt)*])* $field:ident: $type:ty $(= $example:literal)?,)+
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         $vis struct $name {
-            $($(#[$field_doc])* $vis $field: Option<crate::document::Spanned<$type>>,)+
+            $($(#[$($field_doc)*])* $vis $field: Option<crate::document::Spanned<$type>>,)+
         }
 
         impl $name {
             /// Takes the fields out of the section; unknown ones are left for [`Section::finish`](crate::document::Section::finish).
             $vis fn read(section: &crate::document::Section<'_>) -> $name {
+                section.documents(&[$(crate::document::Doc {
+                    name: stringify!($field),
+                    text: crate::document::doc_of!($(#[$($field_doc)*])*),
+                    example: [$(stringify!($example),)?].first().copied(),
+                },)+]);
                 $name { $($field: section.field(stringify!($field)),)+ }
             }
 
@@ -36,68 +44,116 @@ macro_rules! typed {
 typed! {
     /// The top of the file.
     pub(super) struct Top {
-        title: String,
-        description: String,
-        seed: Count,
-        machine: String,
+        /// What the scenario shows, in a line.
+        title: String = "Two cores, a small budget",
+        /// Why, at more length.
+        description: String = "A budget of little more than the minimum.",
+        /// Seed of every draw; 0 when left out.
+        seed: Count = 1,
+        /// The machine it is simulated on: one that is part of the program, such as `p4d.24xlarge`, the path of a model's file, or `this`
+        /// for this computer as calibrated, which is meant when left out.
+        machine: String = "reference-2core",
     }
 }
 
 typed! {
     /// `[dataset]`
     pub(super) struct Dataset {
+        /// Where samples come from; what `path`, `model` or `bytes` implies, else `synthetic`, when left out.
         kind: DatasetKind,
-        count: Positive<Count>,
-        seed: Count,
-        model: String,
-        bytes: Positive<Size>,
-        deviation: Size,
-        path: String,
+        /// How many samples; 400 of a synthetic dataset and the model's own of a drawn one when left out. A folder has as many as it has.
+        count: Positive<Count> = 4000,
+        /// Seed of the content of a synthetic dataset; 1 when left out.
+        seed: Count = 1,
+        /// The model that sizes are drawn from: one that is part of the program, such as `imagenet`, or the path of a model's file.
+        model: String = "imagenet",
+        /// Size of the records of a drawn dataset, which are read and not decoded, in place of a model.
+        bytes: Positive<Size> = "150 MB",
+        /// Standard deviation of that size; none when left out.
+        deviation: Size = "40 MB",
+        /// The folder of images.
+        path: String = "data/train",
     }
 }
 
 typed! {
     /// `[store]`
     pub(super) struct Store {
-        kind: String,
-        first_byte: Latency,
-        per_connection: Positive<ByteRate>,
+        /// The store's name in the machine's model: `page-cache`, which is meant when left out, `disk`, `object` or another; or `emulated`
+        /// for one that every read of a real run waits for as the fields below say.
+        kind: String = "disk",
+        /// From the request to its first byte, instead of the model's.
+        first_byte: Latency = "30 ms",
+        /// The most that one read gets, instead of the model's.
+        per_connection: Positive<ByteRate> = "90 MB/s",
+        /// What all reads share, instead of the model's.
         bandwidth: Positive<ByteRate>,
-        connections: Positive<Count>,
+        /// The most reads at a time, connections or a disk's queue depth, instead of the model's.
+        connections: Positive<Count> = 64,
+        /// Requests beyond this rate are throttled; instead of the model's.
         requests: Positive<RequestRate>,
-        burst: Positive<Count>,
+        /// Requests that an idle store takes at once before the rate counts, instead of the model's.
+        burst: Positive<Count> = 5500,
     }
 }
 
 typed! {
     /// `[loader]`
     pub(super) struct Loader {
+        /// Samples in a batch; 32 when left out.
         batch: Positive<Count>,
-        threads: Positive<Count>,
-        lanes: Positive<Count>,
-        ring: Positive<Count>,
-        budget: Positive<Size>,
-        prefetch: Count,
-        copies: Positive<Count>,
+        /// Threads of the pool; the machine's own number when left out.
+        threads: Positive<Count> = 4,
+        /// Samples under way at once; when left out four for each thread where reads take none, eight where they wait for a disk, and at
+        /// least 64 where they wait for a network.
+        lanes: Positive<Count> = 64,
+        /// Slots in the ring, each for a decoded sample, at least a batch; as many as are of use when left out.
+        ring: Positive<Count> = 128,
+        /// All memory of the loader; 1 GiB when left out.
+        budget: Positive<Size> = "256 MiB",
+        /// Batches made ready ahead of the consumer; 2 when left out.
+        prefetch: Count = 2,
+        /// Copies to the device in flight at once; 2 when left out.
+        copies: Positive<Count> = 2,
+        /// Which order batches come in; `plan` when left out.
         order: Order,
+        /// Whether samples are shuffled, by the scenario's seed; `true` when left out.
         shuffle: bool,
+        /// Whether an epoch's last batch is left out when it is not full; `false` when left out.
         drop_last: bool,
-        epochs: Positive<Count>,
-        rank: Count,
-        world: Positive<Count>,
+        /// Passes over the dataset; 1 when left out.
+        epochs: Positive<Count> = 3,
+        /// This rank, counted from 0; 0 when left out. Without meaning beside `ranks.count`.
+        rank: Count = 0,
+        /// Number of ranks, of which this loader is one; 1 when left out. Without meaning beside `ranks.count`.
+        world: Positive<Count> = 8,
+        /// What ranks do when samples do not divide evenly among them; `uneven` when left out.
         tail: Tail,
+        /// What a failed sample means; `fail` when left out.
         errors: OnErrors,
+        /// How many samples may fail under `errors = "skip"`; any number when left out.
         skip_at_most: super::words::Allowed,
-        retries: Count,
+        /// Tries of a read after the first; 3 when left out.
+        retries: Count = 3,
+        /// Pause before the first retry, which doubles with each; 50 ms when left out.
         retry_pause: Duration,
-        retry_pause_most: Duration,
-        fetch_limit: Positive<Count>,
-        fetch_deadline: Positive<Duration>,
-        decode_limit: Positive<Count>,
-        decode_deadline: Positive<Duration>,
-        window: Positive<Count>,
+        /// The longest pause before a retry; 5 s when left out.
+        retry_pause_most: Duration = "5 s",
+        /// Reads at once; as many as lanes when left out.
+        fetch_limit: Positive<Count> = 16,
+        /// The longest a read may take before it fails; without end when left out.
+        fetch_deadline: Positive<Duration> = "400 ms",
+        /// Decode jobs at once; as many as lanes when left out.
+        decode_limit: Positive<Count> = 4,
+        /// The longest a decode job may take before it fails; without end when left out.
+        decode_deadline: Positive<Duration> = "1 s",
+        /// How many samples launches may be ahead of the oldest that is not done, with `order = "completion"`.
+        window: Positive<Count> = 256,
+        /// Width and height that every image is brought to; 224 when left out.
         size: super::words::ImageSize,
+        /// How an image of any shape becomes one of the target's; `squash` when left out.
         resize: Resize,
+        /// Which JPEG decoder is used in a real run; `auto` when left out.
         codec: Codec,
     }
 }
@@ -105,8 +161,11 @@ typed! {
 typed! {
     /// `[ranks]`
     pub(super) struct Ranks {
-        count: Positive<Count>,
-        per_node: Positive<Count>,
+        /// Ranks that are simulated together; 1 when left out.
+        count: Positive<Count> = 8,
+        /// Ranks on a node, each node a machine of its own; all on one when left out.
+        per_node: Positive<Count> = 8,
+        /// Whether they wait for each other after every step, as data-parallel training does; `true` when left out.
         barrier: bool,
     }
 }
@@ -114,47 +173,78 @@ typed! {
 typed! {
     /// `[consumer]`
     pub(super) struct Consumer {
+        /// How long it works on a batch; no time when neither this nor `rate` is there.
         step: Duration,
+        /// The samples it takes in a second when it need not wait: another way to say `step`.
         rate: Positive<SampleRate>,
+        /// The link to the device that it works on, emulated: every batch is copied over it, one at a time. What the machine has when left
+        /// out.
         link: Positive<ByteRate>,
-        start_up: Duration,
-        hold: Positive<Count>,
-        leave_after: Positive<Count>,
+        /// How long it is busy with itself before it asks for the first batch; no time when left out.
+        start_up: Duration = "2 s",
+        /// Batches it works on at once: it gives back the oldest when it has so many; 1 when left out.
+        hold: Positive<Count> = 1,
+        /// Batches after which it leaves; all when left out.
+        leave_after: Positive<Count> = 100,
     }
 }
 
 typed! {
     /// `[faults]`
     pub(super) struct Faults {
+        /// Samples whose file is not there, at every try.
         missing: Hits,
+        /// Samples of which the store has only the first part.
         truncated: Hits,
-        truncated_keep: Share,
+        /// The part that is left of a truncated sample.
+        truncated_keep: Share = "50 %",
+        /// Samples whose bytes are not what their format says.
         undecodable: Hits,
+        /// Samples on which the decode job panics.
         panicking: Hits,
+        /// Reads that fail; another try may succeed.
         transient: Hits,
+        /// Reads that the store refuses because there are too many; another try may succeed.
         throttled: Hits,
+        /// Reads that deliver nothing and never end.
         stalled: Hits,
+        /// Reads that take `slow_times` as long.
         slow_reads: Hits,
+        /// Decode jobs that take `slow_times` as long.
         slow_jobs: Hits,
-        slow_times: Positive<Count>,
+        /// How many times as long slow reads and jobs take.
+        slow_times: Positive<Count> = 10,
+        /// Copies to the device that fail.
         failed_copies: Hits,
     }
 }
 
-/// A whole file.
-pub(super) struct File {
-    pub(super) top: Top,
-    pub(super) dataset: Dataset,
-    pub(super) store: Store,
-    pub(super) loader: Loader,
-    pub(super) ranks: Ranks,
-    pub(super) consumer: Consumer,
-    pub(super) faults: Faults,
-    pub(super) expect: super::expect::Expectations,
+documented! {
+    /// A whole file.
+    pub(super) struct File {
+        /// The top.
+        pub(super) top: Top,
+        /// The samples.
+        pub(super) dataset: Dataset,
+        /// Where they lie, and what the scenario says of that which the machine's model does not.
+        pub(super) store: Store,
+        /// The loader.
+        pub(super) loader: Loader,
+        /// Ranks that are simulated together: each has a loader, a ring, a budget and a device of its own; those on a node share its cores,
+        /// pool, store and links to the devices.
+        pub(super) ranks: Ranks,
+        /// The train step.
+        pub(super) consumer: Consumer,
+        /// What goes wrong.
+        pub(super) faults: Faults,
+        /// What is expected of it all.
+        pub(super) expect: super::expect::Expectations,
+    }
 }
 
 impl File {
     pub(super) fn read(root: Section<'_>) -> File {
+        root.documents(File::DOCS);
         let top = Top::read(&root);
         let sections = ["dataset", "store", "loader", "consumer", "faults", "ranks"].map(|name| root.section(name));
         let file = File {

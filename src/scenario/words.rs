@@ -1,9 +1,10 @@
 //! The words and small values of a scenario.
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
-    document::{Diagnostic, FromNode, Node, Section, Share, Value, keyword, wrong_type},
+    document::{Diagnostic, Doc, FromNode, Node, Section, Share, Value, keyword, wrong_type},
     fault::Hits,
     units::Count,
 };
@@ -93,6 +94,11 @@ impl FromNode for Allowed {
             _ => Err(wrong_type(node, path, expected)),
         }
     }
+
+    fn schema() -> serde_json::Value {
+        let description = "A number of samples, or a part of the epoch, a percentage from `0 %` to `100 %`.";
+        json!({ "anyOf": [Count::schema(), Share::schema()], "description": description, "examples": [10, "1 %"] })
+    }
 }
 
 /// Width and height that every image is brought to: `224` or `"320x240"`.
@@ -138,6 +144,19 @@ impl FromNode for ImageSize {
         let (width, height) = sides.ok_or_else(|| wrong_type(node, path, expected))?;
         Ok(ImageSize { width, height })
     }
+
+    fn schema() -> serde_json::Value {
+        // Up to 99 999 here: a pattern that knows 65 535 says nothing to a reader.
+        let side = r"\s*\+?0*[1-9][0-9]{0,4}\s*";
+        json!({
+            "anyOf": [
+                { "type": "integer", "minimum": 1, "maximum": 65_535 },
+                { "type": "string", "pattern": format!("^{side}[x×]{side}$") },
+            ],
+            "description": "Pixels, from 1 to 65535: one number for a square, or width and height.",
+            "examples": [224, "320x240"],
+        })
+    }
 }
 
 /// `"2 %"`, `[17, 4]`, or `{ share = "2 %", samples = [17, 4] }`.
@@ -149,12 +168,26 @@ impl FromNode for Hits {
         match &node.value {
             Value::Text(_) => Share::from_node(node, path).map(|s| Hits::share(ppm(s))),
             Value::List(_) => Vec::<Count>::from_node(node, path).map(|list| Hits { ppm: 0, samples: indices(list) }),
-            Value::Table(_) => Section::of(node, path, expected, |section| {
-                let share = section.plain::<Share>("share").map_or(0, ppm);
-                let samples = section.plain::<Vec<Count>>("samples").map(indices).unwrap_or_default();
-                Some(Hits { ppm: share, samples })
-            }),
+            Value::Table(_) => Section::of(node, path, expected, share_and_samples),
             _ => Err(wrong_type(node, path, expected)),
         }
     }
+
+    fn schema() -> serde_json::Value {
+        let table = Section::sketch(|section| share_and_samples(&section));
+        let description =
+            "A share, a percentage from `0 %` to `100 %`; samples by their number in the dataset, from 0; or a table with both.";
+        let examples = json!(["2 %", [17, 4], { "share": "2 %", "samples": [17, 4] }]);
+        json!({ "anyOf": [Share::schema(), Vec::<Count>::schema(), table], "description": description, "examples": examples })
+    }
+}
+
+fn share_and_samples(section: &Section<'_>) -> Option<Hits> {
+    section.documents(&[
+        Doc { name: "share", text: "The part that is hit, drawn by the seed.", example: Some("\"2 %\"") },
+        Doc { name: "samples", text: "Samples that are hit, by their number in the dataset, from 0.", example: Some("[17, 4]") },
+    ]);
+    let share = section.plain::<Share>("share").map_or(0, |share| share.0.as_ppm() as u32);
+    let samples = section.plain::<Vec<Count>>("samples").unwrap_or_default();
+    Some(Hits { ppm: share, samples: samples.into_iter().map(|c| c.0).collect() })
 }
