@@ -237,8 +237,10 @@ fn too_few_images_to_calibrate_on_are_said_to_be() {
     }
     fs::write(images.join("x.jpg"), "no image").unwrap();
     let output = towtank_in(&folder, &["calibrate", "--quick", "--data", images.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("only 3 of the images") && stderr(&output).contains("x.jpg"), "{}", stderr(&output));
+    let nowhere = towtank_in(&folder, &["calibrate", "--quick", "--data", "/no/such/folder"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{}", stderr(&nowhere));
 }
 
 #[test]

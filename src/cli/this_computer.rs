@@ -8,9 +8,10 @@ use std::{
 
 use towtank::{
     codec::Decoder,
+    document::Diagnostic,
     model::{
         self, MachineModel,
-        calibrate::{self, Calibrated, Effort, calibrate},
+        calibrate::{self, CalibrateError, Calibrated, Effort, calibrate},
     },
     scenario::Scenario,
 };
@@ -67,7 +68,13 @@ pub(super) fn measured(decoder: &Decoder, data: Option<&Path>, effort: Effort) -
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    measured.map_err(|error| Ending::Failed(error.to_string()))
+    measured.map_err(|error| match &error {
+        CalibrateError::Folder(folder) if data.is_some() => Diagnostic::new(error.to_string()).hint(folder.hint()).into(),
+        CalibrateError::TooFew { .. } | CalibrateError::FewImages { .. } => {
+            Diagnostic::new(error.to_string()).hint("without `--data`, images made for the purpose are decoded").into()
+        }
+        _ => Ending::Failed(error.to_string()),
+    })
 }
 
 /// Keeps the model in the user's cache folder, whole or not at all.
