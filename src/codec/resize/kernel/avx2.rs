@@ -14,12 +14,24 @@ pub(super) fn run(job: &Job<'_>, rows: &mut Rows, out: &mut [u8]) {
     for (i, band) in out.chunks_mut(row_bytes * GROUP).enumerate() {
         let made = band.len() / row_bytes;
         for (row, sums) in sums[..made].iter_mut().enumerate() {
+            claim(&mut band[row * row_bytes..][..row_bytes]);
             let (first, weights) = job.down.at(i * GROUP + row);
             let start = (first * job.width + columns.start) * 3;
             weigh_rows(&job.source[start..], job.width * 3, weights, &mut sums[..lanes]);
         }
         spread(&sums, group);
         weigh_columns(group, columns.start, job.across, band);
+    }
+}
+
+/// Has the cache fetch what the horizontal pass will write, while the vertical one is at work. A sample's place in a ring was last touched
+/// a whole ring ago; to wait for its lines at the stores doubled the time of a photograph's resize.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn claim(row: &mut [u8]) {
+    const LINE: usize = 64;
+    for line in row.chunks_mut(LINE) {
+        _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast());
     }
 }
 
