@@ -1,8 +1,9 @@
 //! What a user should change: [`explain()`] says what limits a scenario's loader and what each resource is worth.
 //!
 //! It asks the simulator, not a formula. A change is judged against the same scenario without it under the same seeds (common
-//! random numbers: draws are keyed, so both sides meet the same luck), and its interval is twice the standard error of the paired
-//! differences.
+//! random numbers: draws are keyed, so both sides meet the same luck), and, from the second seed on, on a machine
+//! [drawn](MachineModel::drawn) from the model's uncertainties, the same on both sides. Its interval is twice the standard deviation of
+//! the paired differences: where one run on a machine that the model might mean will lie.
 //!
 //! Long epochs are cut to [`SAMPLES_MOST`] samples, by a consumer that leaves: throughput is settled by then, and what is cut says so.
 
@@ -25,12 +26,12 @@ pub use knob::{KNOBS, Knob, Setup, Step};
 /// Samples after which a simulation that only serves a comparison is cut.
 pub const SAMPLES_MOST: u64 = 20_000;
 
-/// A mean and the half-width of its interval: twice its standard error.
+/// A mean and the half-width of its interval: twice the standard deviation of what was averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// Twice the standard error; 0 for a single value.
+    /// Twice the standard deviation; 0 for a single value.
     pub plus_minus: f64,
 }
 
@@ -40,7 +41,7 @@ impl Estimate {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n.max(1.0);
         let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
-        let plus_minus = if values.len() > 1 { 2.0 * (squares / (n - 1.0) / n).sqrt() } else { 0.0 };
+        let plus_minus = if values.len() > 1 { 2.0 * (squares / (n - 1.0)).sqrt() } else { 0.0 };
         Estimate { mean, plus_minus }
     }
 }
@@ -67,11 +68,16 @@ pub(crate) fn figures(scenario: &Scenario, machine: &MachineModel, samples: &Sam
     }
 }
 
-/// The figures under each seed, on all cores.
+/// The figures under each seed, on all cores: under the first on the machine as it is modelled, under each further one on one of those
+/// that the model might mean.
 fn under_seeds(setup: &Setup, samples: &Samples, seeds: &[u64]) -> Result<Vec<Metrics>, SimulateError> {
-    let one = |seed: &u64| {
+    let first = seeds.first().copied().unwrap_or_default();
+    let one = |(number, seed): (usize, &u64)| {
         let scenario = Scenario { seed: *seed, ..setup.scenario.clone() };
-        figures(&scenario, &setup.machine, samples)
+        match number {
+            0 => figures(&scenario, &setup.machine, samples),
+            _ => figures(&scenario, &setup.machine.drawn(first, number as u64), samples),
+        }
     };
-    seeds.par_iter().map(one).collect()
+    seeds.par_iter().enumerate().map(one).collect()
 }

@@ -439,6 +439,12 @@ fn an_explanation_names_the_bottleneck_and_what_relieves_it() {
     assert!(explained["reliefs"][0]["gain_percent"]["mean"].as_f64().unwrap() > 1.0, "{explained}");
     let text = String::from_utf8(towtank(&args).stdout).unwrap();
     assert!(text.contains("Bottleneck: fetch") && text.contains("First reliefs"), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("explained.html");
+    let output = towtank(&[&args[..], &["--html", page.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("What if") && page.contains("first-byte speed"), "the chart has no bar for the relief");
     let wrong = towtank(&["explain", "slow-store", "--set", "loader.budget=1 MiB"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Estimate, KNOBS, SAMPLES_MOST, Setup, cut, under_seeds};
 use crate::{
     model::MachineModel,
-    report::{Bottleneck, Bounds, Metrics, QueueMetrics, StageMetrics, humane},
+    report::{Bottleneck, Bounds, Metrics, QueueMetrics, StageMetrics, WhatIf, humane},
     scenario::{Samples, Scenario, SimulateError},
 };
 
@@ -154,6 +154,23 @@ impl Change {
 }
 
 impl Explanation {
+    /// What each change that can run comes to, for the chart of a page: what 10 % more brings, then the reliefs. `low` and `high` are the
+    /// ends of the gain's interval.
+    pub fn what_if(&self) -> Vec<WhatIf> {
+        let bar = |change: &Change| {
+            let gain = change.gain_samples_per_s?;
+            let samples_per_s = self.samples_per_s.mean + gain.mean;
+            Some(WhatIf {
+                name: change.resource.clone(),
+                change: format!("{} → {}", change.from, change.to),
+                samples_per_s,
+                low: samples_per_s - gain.plus_minus,
+                high: samples_per_s + gain.plus_minus,
+            })
+        };
+        self.elasticities.iter().chain(&self.reliefs).filter_map(bar).collect()
+    }
+
     /// The explanation for a terminal.
     pub fn terminal(&self) -> String {
         let mut out = String::new();

@@ -260,6 +260,9 @@ pub(crate) struct ExplainArgs {
     /// Seeds under which every change is compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// `towtank tune`

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use towtank::{advise, scenario};
+use towtank::{advise, report::Html, scenario, trace::Recorder};
 
 use super::{
     Ending,
     args::ExplainArgs,
-    output::Spinner,
+    output::{Files, Spinner},
     sim::{note_the_reference, samples},
 };
 
@@ -16,6 +16,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
     let machine = scenario.machine_model()?;
     note_the_reference(&scenario);
     let samples = samples(None, &scenario)?;
+    let (files, recorder) = Files::open(&args.output)?;
     let spinner = Spinner::start("simulating with more of everything".to_owned());
     let explained = advise::explain(&scenario, &machine, &samples, args.seeds);
     drop(spinner);
@@ -27,5 +28,14 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
     } else {
         write!(out, "{}", explained.terminal())?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    if !files.are_wanted() {
+        return Ok(());
+    }
+    // The whole scenario as it is, beside which the changes are drawn.
+    let mut simulated = scenario.simulate(&machine, &samples, recorder)?;
+    let report = simulated.report(&scenario);
+    let what_if = explained.what_if();
+    let page = |traced: &Recorder| Html::new(&report).simulated(traced.timeline()).what_if(&what_if).render();
+    files.close(&mut simulated.recorder, page)
 }

@@ -78,6 +78,11 @@ impl Files {
         Ok((files, recorder))
     }
 
+    /// Whether anything is to be written beside standard output.
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.trace.is_some() || self.page.is_some()
+    }
+
     /// `recorder`, keeping what a page needs, when there is one.
     pub(crate) fn watch(&self, recorder: Recorder) -> Recorder {
         if self.page.is_some() { recorder.keep_timeline() } else { recorder }

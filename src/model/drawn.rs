@@ -49,6 +49,12 @@ impl MachineModel {
         }
         machine
     }
+
+    /// By what the time of a run is longer in draw number `number` than the simulation says, train steps left out: 1 on a machine without
+    /// an uncertainty of structure.
+    pub fn stretch(&self, seed: u64, number: u64) -> f64 {
+        self.structure.as_ref().map_or(1.0, |structure| Luck { seed, number }.factor("structure", structure.value))
+    }
 }
 
 /// One draw of everything.

@@ -20,6 +20,10 @@ documented! {
         /// The host's memory.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub memory: Option<Measured<Size>>,
+        /// How far the time of a run is off where all costs are known, train steps left out: one standard deviation, relative. Intervals
+        /// are wider by it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub structure: Option<Measured<Fraction>>,
         /// The cores.
         pub cpu: Cpu,
         /// A lock that jobs hold for a part of their time; `None` where there is none.
@@ -191,6 +195,7 @@ impl MachineModel {
         section.documents(MachineModel::DOCS);
         let title = section.required("title", "\"what machine this is\"");
         let memory = section.plain("memory");
+        let structure = section.plain::<Measured<Share>>("structure");
         let cpu = Cpu::read(section.section("cpu"));
         let scheduler = Scheduler::read(section.section("scheduler"));
         let device = section.required("device", "{ kind = \"host\", copied_by = \"pool\", lends_slots = true, copy = { … } }");
@@ -205,6 +210,7 @@ impl MachineModel {
             title: title?,
             lock: lock.map(|lock| lock.value),
             memory: above_zero(memory),
+            structure: structure.map(|s| Measured { value: s.value.0, source: s.source, uncertainty: s.uncertainty }),
             cpu: cpu?,
             scheduler: scheduler?,
             device: device?,

@@ -31,7 +31,7 @@ impl Interval {
 
 /// Where the figures of a prediction lie when the numbers of its machine are drawn from their uncertainties, and the seed anew.
 ///
-/// What the simulation leaves out has no uncertainty that it could know of: the interval is of parameters and of luck.
+/// The interval is of parameters, of luck, and of what simulations were found to leave out, where the machine's model says how much that is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "named as the fields of `Metrics`")]
 pub struct Intervals {
