@@ -10,6 +10,8 @@ use towtank::synth;
 
 #[path = "command_line/measured.rs"]
 mod measured;
+#[path = "command_line/pages.rs"]
+mod pages;
 #[path = "command_line/schema.rs"]
 mod schema;
 #[path = "command_line/tune.rs"]

@@ -142,8 +142,9 @@ impl Change {
             (Some(percent), Some(absolute)) => {
                 let now = self.bottleneck.as_deref().filter(|_| with_bottleneck);
                 let then = now.map_or_else(String::new, |name| format!("; then {name} limits"));
-                let (gain, half) = (absolute.mean, absolute.plus_minus);
-                format!("{head} {gain:>+9.1} ± {half:.1} samples/s  ({:+.1} ± {:.1} %){then}", percent.mean, percent.plus_minus)
+                let (gain, half) = (shown(absolute.mean), absolute.plus_minus);
+                let (percent, around) = (shown(percent.mean), percent.plus_minus);
+                format!("{head} {gain:>+9.1} ± {half:.1} samples/s  ({percent:+.1} ± {around:.1} %){then}")
             }
             _ => {
                 let why = self.error.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
@@ -151,6 +152,12 @@ impl Change {
             }
         }
     }
+}
+
+/// `value` to one digit behind the point, where nothing has no sign.
+fn shown(value: f64) -> f64 {
+    // A negative zero and a zero add up to a positive one.
+    (value * 10.0).round() / 10.0 + 0.0
 }
 
 impl Explanation {
@@ -251,6 +258,12 @@ mod tests {
         }
         let names: Vec<&str> = found.reliefs.iter().map(|c| c.resource.as_str()).collect();
         assert!(names.contains(&"store connections") && names.contains(&"first-byte speed"), "{names:?}");
+    }
+
+    #[test]
+    fn a_loss_too_small_to_show_has_no_sign() {
+        assert_eq!(format!("{:+.1}", shown(-0.04)), "+0.0");
+        assert_eq!(format!("{:+.1}", shown(-0.06)), "-0.1");
     }
 
     #[test]

@@ -79,9 +79,16 @@ impl Tuned {
         let powers: Vec<f64> = (0..64).map(f64::from).filter(|power| (low..=high).contains(power)).collect();
         let few = || (0..4).map(|part| low + (high - low) * (f64::from(part) + 0.5) / 4.0).collect();
         let ticks: Vec<f64> = if powers.len() < 3 { few() } else { powers };
+        let mut last = 0;
         for tick in ticks.iter().step_by(ticks.len().div_ceil(8).max(1)) {
-            let told = escaped(&cost.told(tick.exp2().round() as u64));
-            let (x, y) = (x(*tick), base + 20.0);
+            // A tick stands where its whole number is, and each number once.
+            let whole = tick.exp2().round() as u64;
+            let at = (whole.max(1) as f64).log2();
+            if whole == last || !(low..=high).contains(&at) {
+                continue;
+            }
+            last = whole;
+            let (x, y, told) = (x(at), base + 20.0, escaped(&cost.told(whole)));
             out.push_str(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{told}</text>"));
         }
         out.push_str(&format!("<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{cost}</text>", WIDTH - 6.0, base + 38.0));
