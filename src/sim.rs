@@ -43,6 +43,7 @@
 //! | a lock | held for parts of jobs, by one at a time, in turns: a GIL | [`LockSpec`] |
 //! | copies | engines of the device, or threads; links that devices share | [`CopySpec`], [`PcieSpec`] |
 //! | train steps | slowed down while threads of the host are busy | [`GpuSpec`] |
+//! | processes | started one after the other, each a thread of its own; messages that cost both ends | [`SimPipe`], [`ProcessSpec`] |
 //! | ranks | a barrier that all of them pass together | [`SimBarrier`] |
 //! | sizes and costs | tables of quantiles; `a + b·bytes + c·pixels` and a residual | [`Dataset`], [`Cost`] |
 //! | what goes wrong | failures, stalls, slowness, panics | [`Faults`](crate::fault::Faults) |
@@ -69,6 +70,7 @@ mod machine;
 mod node;
 mod payload;
 mod price;
+mod process;
 mod rendezvous;
 mod resource;
 mod run;
@@ -87,6 +89,7 @@ pub use distribution::{Distribution, Quantiles};
 pub use machine::{SimBatch, SimClock, SimMachine, SimTask};
 pub use payload::{Content, SimPayload};
 pub use price::first_byte_ns;
+pub use process::{PipeSpec, ProcessSpec, SimPipe};
 pub use rendezvous::{PartyLost, SimBarrier};
 pub use run::{Left, Outcome, Simulation, Tally, run};
 pub use stall::{Balance, Depth, Stall, StallReason, Waiting, WaitsFor};

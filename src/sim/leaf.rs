@@ -59,6 +59,8 @@ impl Holds {
     pub(super) const TO_HOST: u8 = 8;
     /// No place either: a read that the page cache answers.
     pub(super) const CACHED: u8 = 16;
+    /// Nor this: it runs on the thread that waits for it.
+    pub(super) const OWN_THREAD: u8 = 32;
 
     #[inline]
     pub(super) fn has(self, place: u8) -> bool {
@@ -155,12 +157,14 @@ impl Leaves {
     /// Adds a leaf that is submitted at `now`. It is written where it stays: that is faster than a move.
     #[inline]
     pub(super) fn insert(&mut self, request: &mut Request<'_>, phase: Phase, now: u64) -> LeafId {
-        let Request { op, node, kind, bytes, wait_ns, busy_ns, locked_ns, way, cached, fault, .. } = *request;
+        let Request { op, node, kind, bytes, wait_ns, busy_ns, locked_ns, way, cached, own_thread, fault, .. } = *request;
         let slot = self.vacant.pop().unwrap_or_else(|| self.grow());
         let leaf = self.at(slot);
         leaf.phase = phase;
         leaf.kind = kind;
-        leaf.holds = Holds(if way == Direction::Out { Holds::TO_HOST } else { 0 } | if cached { Holds::CACHED } else { 0 });
+        let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+        leaf.holds =
+            Holds(bit(way == Direction::Out, Holds::TO_HOST) | bit(cached, Holds::CACHED) | bit(own_thread, Holds::OWN_THREAD));
         leaf.given_up = false;
         leaf.op = *op;
         leaf.node = node;

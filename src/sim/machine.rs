@@ -68,11 +68,13 @@ pub struct SimMachine<P: SimPayload> {
     pub(super) inner: Rc<Inner<P>>,
     /// From 0.
     pub(super) node: u16,
+    /// Leaves run on the thread that waits for them.
+    pub(super) own_thread: bool,
 }
 
 impl<P: SimPayload> Clone for SimMachine<P> {
     fn clone(&self) -> SimMachine<P> {
-        SimMachine { inner: self.inner.clone(), node: self.node }
+        SimMachine { inner: self.inner.clone(), node: self.node, own_thread: self.own_thread }
     }
 }
 
@@ -199,7 +201,7 @@ impl<P: SimPayload> Drop for Step<'_, P> {
 }
 
 /// A leaf that was submitted: given up when dropped before its end.
-struct Leaf<'a, P: SimPayload> {
+pub(super) struct Leaf<'a, P: SimPayload> {
     machine: &'a SimMachine<P>,
     /// Until its end.
     id: Option<LeafId>,
@@ -249,7 +251,7 @@ impl<P: SimPayload> SimMachine<P> {
     pub fn on_node(&self, node: u16) -> SimMachine<P> {
         let nodes = self.inner.core.borrow().world.nodes.len();
         assert!(usize::from(node) < nodes, "there is no node {node}: there are {nodes}, counted from 0");
-        SimMachine { inner: self.inner.clone(), node }
+        SimMachine { inner: self.inner.clone(), node, own_thread: self.own_thread }
     }
 
     /// Starts a task that was spawned at this place.
@@ -279,6 +281,15 @@ impl<P: SimPayload> SimMachine<P> {
     /// Copies so many bytes from the device of the operation's rank to the host, as a copy of [`Machine::copy`] goes the other way:
     /// with the same engines, or those of this direction where the machine has [links](super::CopyBy::Pcie).
     pub async fn copy_back(&self, op: Op, bytes: u64) -> Result<(), Failure> {
+        self.copy_bytes(op, bytes, Direction::Out).await
+    }
+
+    /// Copies so many bytes to the device of the operation's rank, as [`Machine::copy`] does with slots.
+    pub async fn copy_in(&self, op: Op, bytes: u64) -> Result<(), Failure> {
+        self.copy_bytes(op, bytes, Direction::In).await
+    }
+
+    async fn copy_bytes(&self, op: Op, bytes: u64, way: Direction) -> Result<(), Failure> {
         let busy_ns = self.inner.prices.copy_ns(&op, bytes);
         let kind = LeafKind::Copy;
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
@@ -290,12 +301,13 @@ impl<P: SimPayload> SimMachine<P> {
         self.submit(&mut Request {
             op: &op,
             node: self.node,
+            own_thread: self.own_thread,
             kind,
             bytes,
             wait_ns: 0,
             busy_ns,
             locked_ns: 0,
-            way: Direction::Out,
+            way,
             cached: false,
             fault,
             body,
@@ -306,7 +318,7 @@ impl<P: SimPayload> SimMachine<P> {
 
     /// Sends a leaf out. Called when the future that wants it is first polled.
     #[inline]
-    fn submit(&self, request: &mut Request<'_>) -> Leaf<'_, P> {
+    pub(super) fn submit(&self, request: &mut Request<'_>) -> Leaf<'_, P> {
         let Core { tasks, world } = &mut *self.inner.core.borrow_mut();
         Leaf { machine: self, id: Some(world.submit(request, tasks)) }
     }
@@ -397,6 +409,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             let mut request = Request {
                 op: &op,
                 node: self.node,
+                own_thread: self.own_thread,
                 kind,
                 bytes,
                 wait_ns,
@@ -434,10 +447,11 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             let cell = JobCell::new(move |fault| fault::inside(fault, job));
             let (kind, bytes, body) = (LeafKind::Cpu, work.bytes, Some(cell.clone() as Rc<dyn Body>));
             let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-            let locked_ns = self.inner.prices.locked_ns(work.kind, busy_ns);
+            let locked_ns = if self.own_thread { 0 } else { self.inner.prices.locked_ns(work.kind, busy_ns) };
             self.submit(&mut Request {
                 op: &op,
                 node: self.node,
+                own_thread: self.own_thread,
                 kind,
                 bytes,
                 wait_ns: 0,
@@ -477,6 +491,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         self.submit(&mut Request {
             op: &op,
             node: self.node,
+            own_thread: self.own_thread,
             kind,
             bytes,
             wait_ns: 0,

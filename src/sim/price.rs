@@ -139,8 +139,9 @@ impl Prices {
     }
 }
 
+/// Two words for this leaf.
 #[inline]
-fn words(seed: u64, purpose: Purpose, op: &Op) -> [u64; 2] {
+pub(super) fn words(seed: u64, purpose: Purpose, op: &Op) -> [u64; 2] {
     let block = draw(seed, purpose, op.item.sample, occurrence(op));
     [block.word(0), block.word(1)]
 }

@@ -15,6 +15,7 @@
 //! | `gpu` | train steps progress by how busy the host is | the time that M/M/1 is idle, exact cases |
 //! | `barrier` | ranks wait for the last | exact cases |
 //! | `memory` | bytes charged and given back | exact cases |
+//! | `process` | messages between processes wait in a pipe | a tandem queue with blocking, exact cases |
 //! | `scheduler` | completions wait for a thread that handles them | exact cases |
 
 mod barrier;
@@ -26,6 +27,7 @@ mod link;
 mod lock;
 mod memory;
 mod pcie;
+mod process;
 mod rate;
 mod scheduler;
 mod share;
@@ -41,6 +43,7 @@ pub(super) use link::Link;
 pub(super) use lock::Lock;
 pub(super) use memory::{Account, Charge};
 pub(super) use pcie::{Direction, Pcie};
+pub(super) use process::Pipe;
 pub(super) use rate::Bucket;
 pub(super) use scheduler::{Rouse, Scheduler};
 pub(super) use share::NAME_MAX;

@@ -123,7 +123,7 @@ impl<P: SimPayload> Simulation<P> {
             lends_slots: config.lends_slots,
             slabs: RefCell::default(),
         });
-        let machine = SimMachine { inner: inner.clone(), node: 0 };
+        let machine = SimMachine { inner: inner.clone(), node: 0, own_thread: false };
         let _entered = Entered::new(run);
         let teardown = Teardown(inner.clone());
         let value = Rc::new(RefCell::new(None));

@@ -13,6 +13,9 @@
 //!
 //! Where there is a lock, a job may need it for the first part of its time on a core; its thread then stands in line for it in between.
 //!
+//! A [process](super::SimMachine::process) has one thread, which is the one that waits for its leaves. They need none of the pool and no
+//! scheduler: a read goes straight to its connection, a job to a core.
+//!
 //! A world is one [`Node`], or many alike: each leaf stays on the node that it was submitted on, with that node's cores, pool, links and
 //! devices. All nodes share the clock and the store's count of requests. The run loop must not look at each node whenever the clock
 //! moves; so [`Nearest`] knows when something next happens on which, and only nodes on which something has [changed](World::touch)
@@ -40,11 +43,14 @@ use crate::{
     failure::FailureKind,
     fault::{self, Fault, Leaf as LeafKind},
     machine::{Op, Time},
-    trace::{Event, Kind, Recorder},
+    trace::{Event, Kind, Recorder, StageId},
 };
 
 /// The scheduler's thread, as a user of the cores.
 const SCHEDULER: u32 = NAME_MAX;
+
+/// The stage of leaves that traces do not tell of.
+pub(super) const UNSEEN: StageId = StageId(u8::MAX);
 
 /// Something that is due now.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +74,8 @@ pub(super) struct Request<'a> {
     pub(super) op: &'a Op,
     /// Where, from 0.
     pub(super) node: u16,
+    /// Whether it runs on the thread that waits for it, and not on one of the pool.
+    pub(super) own_thread: bool,
     pub(super) kind: LeafKind,
     /// Bytes of the work, or of the sample (B).
     pub(super) bytes: u64,
@@ -285,8 +293,9 @@ impl World {
         let (op, bytes) = (request.op, request.bytes);
         self.touch(request.node);
         let phase = match request.kind {
-            LeafKind::Read if self.reader == Reader::Own => Phase::ForConnection,
+            LeafKind::Read if self.reader == Reader::Own || request.own_thread => Phase::ForConnection,
             LeafKind::Copy if self.copy_by != CopyBy::Pool => Phase::ForEngine,
+            _ if request.own_thread => Phase::OnCore,
             _ => Phase::ForThread,
         };
         let id = self.leaves.insert(request, phase, self.now);
@@ -299,6 +308,7 @@ impl World {
         match phase {
             Phase::ForConnection => self.connect(id.slot, tasks),
             Phase::ForEngine => self.seek_engine(id.slot, tasks),
+            Phase::OnCore => self.on_thread(id.slot, tasks),
             _ => {
                 if self.node(request.node).pool.enter(id.slot) {
                     self.hired(id.slot, self.wakeup_ns, tasks);
@@ -576,8 +586,12 @@ impl World {
             }
         }
         self.release(holds, node, op.rank, tasks);
-        if !given_up {
-            self.completed(slot, tasks);
+        if given_up {
+            return;
+        }
+        match holds.has(Holds::OWN_THREAD) {
+            true => self.deliver(slot, tasks),
+            false => self.completed(slot, tasks),
         }
     }
 
@@ -789,6 +803,9 @@ impl World {
 
     #[inline(always)]
     fn record(&mut self, op: &Op, kind: Kind, since: u64, bytes: u64) {
+        if op.stage == UNSEEN {
+            return;
+        }
         self.recorder.record(Event {
             time: Time(self.now),
             since: Time(since),

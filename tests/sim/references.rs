@@ -9,6 +9,8 @@ mod disk;
 mod gpu;
 #[path = "references/lock.rs"]
 mod lock;
+#[path = "references/process.rs"]
+mod process;
 #[path = "references/smt.rs"]
 mod smt;
 
