@@ -63,6 +63,7 @@
 
 pub mod advise;
 pub mod codec;
+pub mod designs;
 pub mod device;
 pub mod document;
 pub mod draw;

@@ -65,7 +65,7 @@ pub use measured::{Measured, MeasuringError};
 pub use recorded::{Judged, Watched};
 pub use simulate::{SimulateError, Simulated};
 pub use to_sim::Samples;
-pub use words::{Allowed, Codec, DatasetKind, ImageSize, OnErrors, Order, Resize, Tail};
+pub use words::{Allowed, Codec, DatasetKind, Design, ImageSize, OnErrors, Order, Resize, Tail};
 
 /// A scenario as meant: every value is there. See the [module documentation](self).
 #[derive(Clone, Debug)]
@@ -163,6 +163,8 @@ impl Store {
 /// The loader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loader {
+    /// Whose it is.
+    pub design: Design,
     /// Samples in a batch.
     pub batch: u64,
     /// Threads of the pool; `None` for the machine's default.
@@ -217,6 +219,12 @@ pub struct Loader {
     pub resize: Resize,
     /// The JPEG decoder of a real run.
     pub codec: Codec,
+    /// Of [`Design::WorkerProcesses`]: how many; `None` for as many as the machine's pool has threads.
+    pub workers: Option<u64>,
+    /// Of [`Design::WorkerProcesses`]: batches that each has outstanding.
+    pub prefetch_factor: u64,
+    /// Of [`Design::WorkerProcesses`]: how long it takes to start one; `None` for what the machine's model says.
+    pub worker_start: Option<Duration>,
 }
 
 /// Ranks that are simulated together: each has a loader, a ring, a budget and a device of its own; those of one node share cores, pool,

@@ -172,6 +172,7 @@ pub fn tune(
     question: &Question,
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Tuned, SimulateError> {
+    scenario.only_ours("cannot be tuned")?;
     let now = Settings::of(scenario, machine, samples)?;
     let ranks_asked = question.space.of(Field::Ranks).map_or_else(|| vec![now.ranks], <[u64]>::to_vec);
     let cut = Cut::of(scenario, samples, ranks_asked.iter().copied().max().unwrap_or(1), question.samples);

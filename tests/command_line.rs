@@ -491,6 +491,24 @@ fn a_loader_that_ends_early_is_not_explained() {
 }
 
 #[test]
+fn a_loader_of_another_design_is_simulated_and_not_run() {
+    let sets = ["worker-processes", "--set", "dataset.count=640", "--set", "loader.workers=2"];
+    let output = towtank(&[&["sim", "--json"], &sets[..]].concat());
+    assert_eq!(report(&output)["simulated"]["delivered"], 640, "{}", stderr(&output));
+    for (verb, why) in
+        [("run", "not run"), ("compare", "not run"), ("tune", "cannot be tuned"), ("explain", "cannot be explained")]
+    {
+        let output = towtank(&[&[verb], &sets[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{verb}: {}", stderr(&output));
+        for part in
+            [why, "a loader of the design `worker-processes`", "hint: `towtank sim` simulates it, `towtank compare --measured`"]
+        {
+            assert!(stderr(&output).contains(part), "{verb}: {}", stderr(&output));
+        }
+    }
+}
+
+#[test]
 fn ranks_are_simulated_together_and_not_run() {
     let set = ["--set", "ranks.count=4", "--set", "loader.budget=256 MiB"];
     let output = sim(&[&["--json"], &set[..]].concat());

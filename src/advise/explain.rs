@@ -72,6 +72,7 @@ pub struct Explanation {
 ///
 /// When the scenario itself cannot be simulated. A change that cannot is told in its row.
 pub fn explain(scenario: &Scenario, machine: &MachineModel, samples: &Samples, seeds: u64) -> Result<Explanation, SimulateError> {
+    scenario.only_ours("cannot be explained by more of what ours has")?;
     let mut setup = Setup::of(scenario, machine, samples)?;
     let cut = cut(&mut setup.scenario, samples, SAMPLES_MOST);
     let seeds: Vec<u64> = (0..seeds.max(1)).map(|n| scenario.seed.wrapping_add(n)).collect();

@@ -54,8 +54,10 @@ pub(super) fn ended_early(which: &str, error: &Error, folder: &Folder) -> String
     }
 }
 
-/// Refuses reads that never end and that nothing gives up on: a real run would never end either.
+/// Refuses what can only be simulated: other designs, several ranks, and reads that never end and that nothing gives up on, since a real
+/// run would never end either.
 pub(super) fn refuse_endless(scenario: &Scenario) -> Result<(), Ending> {
+    scenario.only_ours("can be simulated, and not run")?;
     if scenario.ranks.count > 1 {
         let wrong = Diagnostic::new("several ranks in one process can be simulated, and not yet run");
         let world = scenario.ranks.count;

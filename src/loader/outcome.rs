@@ -30,7 +30,7 @@ pub enum End {
 
 impl End {
     /// The number that stands for it in the trace's `Stop` event.
-    pub(super) fn code(&self) -> u64 {
+    pub(crate) fn code(&self) -> u64 {
         match self {
             End::Finished => 0,
             End::Left => 1,
@@ -78,7 +78,7 @@ impl Accounts {
         }
     }
 
-    pub(super) fn count_skipped(&mut self, kind: FailureKind) {
+    pub(crate) fn count_skipped(&mut self, kind: FailureKind) {
         self.skipped += 1;
         self.reasons[kind.code() as usize] += 1;
     }

@@ -334,6 +334,7 @@ fn model(options: &Options<'_>, cores: &Cores, corpus: &Corpus, found: &Found) -
             probe: Some(here(found.probe_ns, "decoding the images of calibration once, all threads together", spread)),
         },
         lock: None,
+        process: None,
         scheduler: Scheduler {
             per_wake: here(found.control.per_wake_ns, "no-op stages, waking for each against bursts", 0.3),
             per_completion: here(found.control.per_completion_ns, "no-op stages, the scheduler's thread", 0.3),

@@ -29,6 +29,12 @@ impl MachineModel {
                 luck.vary_share(Some(part), &format!("lock.held.{kind}"));
             }
         }
+        if let Some(process) = &mut machine.process {
+            luck.vary(&mut process.start, "process.start");
+            luck.vary_if(&mut process.boot, "process.boot");
+            luck.vary_cost(&mut process.send, "process.send");
+            luck.vary_cost(&mut process.receive, "process.receive");
+        }
         luck.vary(&mut machine.scheduler.per_wake, "scheduler.per_wake");
         luck.vary(&mut machine.scheduler.per_completion, "scheduler.per_completion");
         luck.vary_cost(&mut machine.device.copy, "device.copy");

@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The machines that are part of the program.
-pub const NAMES: &[&str] = &["reference-2core", "p4d.24xlarge", "dgx-a100", "p5.48xlarge", "laptop", "storage-client", "ideal"];
+pub const NAMES: &[&str] =
+    &["reference-2core", "p4d.24xlarge", "dgx-a100", "p5.48xlarge", "laptop", "epyc-9b14", "storage-client", "ideal"];
 
 fn embedded(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -23,6 +24,7 @@ fn embedded(name: &str) -> Option<&'static str> {
         "dgx-a100" => include_str!("../../models/dgx-a100.toml"),
         "p5.48xlarge" => include_str!("../../models/p5.48xlarge.toml"),
         "laptop" => include_str!("../../models/laptop.toml"),
+        "epyc-9b14" => include_str!("../../models/epyc-9b14.toml"),
         "storage-client" => include_str!("../../models/storage-client.toml"),
         "ideal" => include_str!("../../models/ideal.toml"),
         _ => return None,
@@ -185,7 +187,7 @@ mod tests {
         ");
         insta::assert_snapshot!(load("cray").unwrap_err(), @"
         error: there is no machine `cray`
-        hint: `reference-2core`, `p4d.24xlarge`, `dgx-a100`, `p5.48xlarge`, `laptop`, `storage-client`, `ideal` exist, or the path of a file
+        hint: `reference-2core`, `p4d.24xlarge`, `dgx-a100`, `p5.48xlarge`, `laptop`, `epyc-9b14`, `storage-client`, `ideal` exist, or the path of a file
         ");
         let path = load("no/such/machine.toml").unwrap_err().to_string();
         assert!(path.starts_with("error: cannot read the machine model `no/such/machine.toml`: "), "{path}");

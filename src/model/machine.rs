@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Cost, Lock, Measured, Store, store::above_zero};
+use super::{Cost, Lock, Measured, Process, Store, store::above_zero};
 use crate::{
     document::{Diagnostic, FromNode, FromSection, Positive, Section, Share, documented, keyword},
     sim::Smt,
@@ -29,6 +29,9 @@ documented! {
         /// A lock that jobs hold for a part of their time; `None` where there is none.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub lock: Option<Lock>,
+        /// Worker processes, for designs that have them; [the usual ones](super::Process::default) when left out.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub process: Option<Process>,
         /// What control itself costs.
         pub scheduler: Scheduler,
         /// The device.
@@ -202,6 +205,7 @@ impl MachineModel {
         let costs = entries::<Cost>(section.section("costs"));
         let stores = entries::<Store>(section.section("stores"));
         let lock = section.field::<Lock>("lock");
+        let process = section.plain("process");
         if let Some(lock) = &lock {
             lock.value.check(lock, &costs, section.errors);
         }
@@ -209,6 +213,7 @@ impl MachineModel {
         Some(MachineModel {
             title: title?,
             lock: lock.map(|lock| lock.value),
+            process,
             memory: above_zero(memory),
             structure: structure.map(|s| Measured { value: s.value.0, source: s.source, uncertainty: s.uncertainty }),
             cpu: cpu?,

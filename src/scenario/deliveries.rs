@@ -52,7 +52,8 @@ impl Deliveries {
         self.take_items(batch.items(), batch.skipped().iter().map(|s| s.item));
     }
 
-    fn take_items(&mut self, items: &[Item], skipped: impl IntoIterator<Item = Item>) {
+    /// Takes the samples of a batch, and those that were left out before it.
+    pub(super) fn take_items(&mut self, items: &[Item], skipped: impl IntoIterator<Item = Item>) {
         for item in items {
             self.once(*item, "delivered");
             let place = (item.epoch, item.position);

@@ -34,6 +34,7 @@ embedded!(
     "mlperf-unet3d",
     "mlperf-cosmoflow",
     "constant-rates",
+    "worker-processes",
     "slow-consumer",
     "slow-store",
     "tiny-memory",

@@ -106,6 +106,7 @@ impl Scenario {
         recorder: Recorder,
         leaf_cpu: bool,
     ) -> Result<Measured, MeasuringError> {
+        self.only_ours("can be simulated, and not run")?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.loader.threads.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let decoder = self.decoder()?;

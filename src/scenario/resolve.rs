@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
-    Codec, Consumer, Dataset, DatasetKind, Figure, Loader, MachineChoice, OnErrors, Order, REFERENCE, Ranks, Resize, Scenario,
-    Store, Tail,
+    Codec, Consumer, Dataset, DatasetKind, Design, Figure, Loader, MachineChoice, OnErrors, Order, REFERENCE, Ranks, Resize,
+    Scenario, Store, Tail,
     typed::{self, File},
     words::ImageSize,
 };
@@ -179,6 +179,8 @@ fn store(typed: &typed::Store) -> Store {
 const LARGEST: u64 = crate::loader::LARGEST_COUNT as u64;
 
 fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
+    let design = or(&typed.design, Design::Towtank);
+    refuse_others(typed, design, errors);
     let errors_policy = or(&typed.errors, OnErrors::Fail);
     if errors_policy == OnErrors::Fail {
         refuse(&typed.skip_at_most, "has no meaning with `errors = \"fail\"`: write `errors = \"skip\"`", errors);
@@ -209,6 +211,7 @@ fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
         errors.push(wrong.wrong(format!("is {}, shorter than the first pause of {pause}", wrong.value)));
     }
     Loader {
+        design,
         batch,
         threads: bounded(&typed.threads),
         lanes: bounded(&typed.lanes),
@@ -236,6 +239,33 @@ fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
         size: or(&typed.size, ImageSize { width: 224, height: 224 }),
         resize: or(&typed.resize, Resize::Squash),
         codec: or(&typed.codec, Codec::Auto),
+        workers: typed.workers.is_some().then(|| fits(&typed.workers, WORKERS_MOST, 1, errors)),
+        prefetch_factor: fits(&typed.prefetch_factor, WORKERS_MOST, 2, errors),
+        worker_start: typed.worker_start.as_ref().map(|start| start.value),
+    }
+}
+
+/// The most worker processes, or batches that one has outstanding.
+const WORKERS_MOST: u64 = u16::MAX as u64;
+
+/// Refuses what another design has.
+fn refuse_others(typed: &typed::Loader, design: Design, errors: &Errors) {
+    let because = format!("has no meaning with `design = \"{design}\"`");
+    macro_rules! refuse_all {
+        ($($field:ident),+) => {{ $(refuse(&typed.$field, &because, errors);)+ }};
+    }
+    match design {
+        Design::Towtank => refuse_all!(workers, prefetch_factor, worker_start),
+        Design::WorkerProcesses => {
+            refuse_all!(threads, lanes, ring, budget, prefetch, copies, window, skip_at_most, retries, retry_pause);
+            refuse_all!(retry_pause_most, fetch_limit, fetch_deadline, decode_limit, decode_deadline, codec);
+            if let Some(order) = typed.order.as_ref().filter(|order| order.value == Order::Completion) {
+                errors.push(order.wrong(format!("is \"completion\", which {because}: batches come in the order of the plan")));
+            }
+            if let Some(policy) = typed.errors.as_ref().filter(|policy| policy.value == OnErrors::Skip) {
+                errors.push(policy.wrong(format!("is \"skip\", which {because}: a sample that fails ends it")));
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use super::{Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings};
 use crate::{
+    designs::{WorkerProcesses, worker_processes::DataLoader},
     document::Trouble,
     loader::{self, Batches, Outcome, Resolved, Settings, SettingsError, stage},
     machine::{Machine, Tags, Unit},
@@ -91,18 +92,22 @@ impl Scenario {
         samples: &Samples,
         recorder: Recorder,
     ) -> Result<Simulated, SimulateError> {
-        let threads = self.threads(machine);
-        let settings = self.settings(threads, samples)?;
+        let settings = self.settings(self.threads(machine), samples)?;
         let resolved = settings.resolve().expect("`Scenario::settings` has resolved them");
-        let facts = self.facts(machine, &config, &resolved);
-        let servers = [u64::from(config.cpu.cores), u64::from(config.pool_threads), resolved.settings.lanes as u64];
+        let workers = self.worker_processes(machine);
+        let facts = match &workers {
+            None => self.facts(machine, &config, &resolved),
+            Some(workers) => self.facts_of_workers(workers, machine, &config),
+        };
+        let threads = workers.as_ref().map_or(config.pool_threads, |workers| workers.workers.max(1));
+        let servers = [u64::from(config.cpu.cores), u64::from(threads), u64::from(facts.lanes)];
         let servers = servers.into_iter().chain(self.loader.decode_limit).min().unwrap_or(1);
         let recorder = recorder.preparation_servers(u32::try_from(servers).unwrap_or(u32::MAX));
         let consumer = self.consumer.clone();
         let plans = self.of_ranks(&resolved)?;
         let barrier = (self.ranks.barrier && plans.len() > 1).then(|| SimBarrier::new(u32::from(self.ranks.count)));
         let ranks = self.ranks;
-        let run = move |machine: SimMachine<Tags>| run(machine, plans, ranks, consumer, barrier);
+        let run = move |machine: SimMachine<Tags>| run(machine, plans, ranks, workers, consumer, barrier);
         let ended = sim::run(config, recorder, run).map_err(SimulateError::Stall)?;
         let Ended { outcome, findings, error } = Ended::of_ranks(ended.value);
         let facts = Facts { cpu_s: Some(ended.cpu_ns as f64 / 1e9), ..facts };
@@ -158,6 +163,32 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// What a report says of worker processes beside their figures. A worker is a thread of a pool that reads, too.
+    fn facts_of_workers(&self, workers: &WorkerProcesses, machine: &MachineModel, config: &sim::Config) -> Facts {
+        let (ranks, nodes) = (u32::from(self.ranks.count), u32::from(self.ranks.nodes()));
+        let each = workers.workers.max(1);
+        let all_from_store = config.store.disk.is_none_or(|disk| disk.cached_ppm == 0);
+        let connections = config.store.connections.filter(|_| all_from_store);
+        Facts {
+            machine: machine.title.clone(),
+            device: machine.device.kind.to_string(),
+            cores: config.cpu.cores.saturating_mul(nodes),
+            threads: each.saturating_mul(ranks),
+            lanes: each,
+            prefetch_batches: u64::from(workers.workers) * u64::from(workers.prefetch_factor),
+            ranks,
+            // The main process does them one after the other.
+            copies: ranks,
+            limits: connections.map(|n| (StageId::FETCH, n.saturating_mul(nodes))).into_iter().collect(),
+            reads_on_pool: true,
+            store_bytes_per_s: config.store.link_bytes_per_s.filter(|_| all_from_store).map(|n| n as f64 * f64::from(nodes)),
+            repeatable: true,
+            ..Facts::default()
+        }
+    }
+}
+
 type TagBatches = Batches<<SimMachine<Tags> as Machine>::DeviceBatch, Unit<SimMachine<Tags>>>;
 
 /// Copies to devices that can be under way at once: as many as loaders ask for, and no more than there are engines.
@@ -204,19 +235,20 @@ async fn run(
     machine: SimMachine<Tags>,
     plans: Vec<Resolved>,
     ranks: Ranks,
+    workers: Option<WorkerProcesses>,
     consumer: Consumer,
     barrier: Option<SimBarrier>,
 ) -> Vec<Ended> {
     if plans.len() == 1 {
         let alone = plans.into_iter().next().expect("there is one");
-        return vec![run_rank(machine, alone, consumer, None).await];
+        return vec![run_rank(machine, alone, workers, consumer, None).await];
     }
     let ranks: Vec<_> = plans
         .into_iter()
         .map(|resolved| {
             let (tell, told) = tokio::sync::oneshot::channel();
             let node = machine.on_node(ranks.node_of(resolved.settings.rank));
-            let rank = run_rank(node, resolved, consumer.clone(), barrier.clone());
+            let rank = run_rank(node, resolved, workers.clone(), consumer.clone(), barrier.clone());
             let task = machine.spawn("rank", async move {
                 let heard = tell.send(rank.await);
                 debug_assert!(heard.is_ok(), "all ranks are waited for");
@@ -232,7 +264,17 @@ async fn run(
 }
 
 /// One rank, from its first sample to its books.
-async fn run_rank(machine: SimMachine<Tags>, resolved: Resolved, consumer: Consumer, barrier: Option<SimBarrier>) -> Ended {
+async fn run_rank(
+    machine: SimMachine<Tags>,
+    resolved: Resolved,
+    workers: Option<WorkerProcesses>,
+    consumer: Consumer,
+    barrier: Option<SimBarrier>,
+) -> Ended {
+    if let Some(workers) = workers {
+        let loader = DataLoader::new(&machine, &resolved, workers);
+        return consume_of_workers(&machine, loader, Deliveries::new(&resolved), &consumer, barrier.as_ref()).await;
+    }
     let (sender, batches) = loader::channel(machine.clock());
     let deliveries = Deliveries::new(&resolved);
     let stages = stage::fetch(&resolved.settings);
@@ -291,6 +333,49 @@ async fn consume(
     }
     batches.closed().await;
     (deliveries, error)
+}
+
+/// The same train step in the main process of worker processes, which start when it first asks.
+async fn consume_of_workers(
+    machine: &SimMachine<Tags>,
+    mut loader: DataLoader,
+    mut deliveries: Deliveries,
+    consumer: &Consumer,
+    barrier: Option<&SimBarrier>,
+) -> Ended {
+    machine.sleep(consumer.start_up.to_std()).await;
+    let mut held = VecDeque::new();
+    let mut taken = 0;
+    let mut error = None;
+    while consumer.leave_after.is_none_or(|most| taken < most) {
+        match loader.next().await {
+            Some(Ok(batch)) => {
+                taken += 1;
+                deliveries.take_items(&batch.items, None);
+                held.push_back(batch);
+                machine.step(consumer.step_duration()).await;
+                if let Some(barrier) = barrier {
+                    loader.step_over();
+                    if barrier.wait().await.is_err() {
+                        break;
+                    }
+                }
+                while held.len() as u64 >= consumer.hold {
+                    let Some(oldest) = held.pop_front() else { break };
+                    loader.give_back(oldest);
+                }
+            }
+            Some(Err(e)) => error = Some(e),
+            None => break,
+        }
+    }
+    held.into_iter().for_each(|batch| loader.give_back(batch));
+    if let Some(barrier) = barrier {
+        barrier.leave();
+    }
+    let outcome = loader.close().await;
+    let findings = deliveries.finish(&outcome);
+    Ended { outcome, findings, error }
 }
 
 impl Found {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Allowed, Dataset, Loader, OnErrors, Order, Scenario, Tail};
+use super::{Allowed, Dataset, Design, Loader, OnErrors, Order, Scenario, Tail};
 use crate::{
     codec,
+    designs::WorkerProcesses,
     document::{Diagnostic, Trouble},
     loader::{self, Allowance, Retries, Settings, SettingsError},
     model::{MachineModel, Measured, Store},
@@ -137,6 +138,36 @@ impl Scenario {
         })
     }
 
+    /// Worker processes, where the scenario's loader is of that design.
+    pub fn worker_processes(&self, machine: &MachineModel) -> Option<WorkerProcesses> {
+        let loader = &self.loader;
+        let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        (loader.design == Design::WorkerProcesses).then(|| {
+            let mut process = machine.process.clone().unwrap_or_default();
+            if let Some(start) = loader.worker_start {
+                process.start = Measured::plain(start);
+            }
+            let workers = count(loader.workers.unwrap_or_else(|| machine.pool_threads()));
+            process.to_design(workers, count(loader.prefetch_factor), machine.cpu.wake_up.value)
+        })
+    }
+
+    /// Refuses a loader of which there is nothing but a simulation; `why` ends a sentence that begins with it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not [Towtank's own](Design::Towtank).
+    pub fn only_ours(&self, why: &str) -> Result<(), Trouble> {
+        if self.loader.design == Design::Towtank {
+            return Ok(());
+        }
+        let wrong = Diagnostic::new(format!("a loader of the design `{}` {why}", self.loader.design));
+        let wrong = wrong.at(self.places.of("loader.design")).expected("`design = \"towtank\"`");
+        Err(wrong
+            .hint("`towtank sim` simulates it, `towtank compare --measured` judges it by what such a loader recorded")
+            .into())
+    }
+
     /// What the loader is told, checked. `threads` is the number of threads that decode: each holds one full-size image.
     ///
     /// # Errors
@@ -179,6 +210,10 @@ impl Scenario {
         settings.decode_deadline = loader.decode_deadline.map(|d| d.to_std());
         settings.retries =
             Retries { at_most: loader.retries, base: loader.retry_pause.to_std(), cap: loader.retry_pause_most.to_std() };
+        if loader.design != Design::Towtank {
+            // It keeps no books of memory. What is left of the settings is the plan.
+            (settings.budget_bytes, settings.scratch_bytes) = (u64::MAX, 0);
+        }
         match settings.clone().resolve() {
             Ok(_) => Ok(settings),
             Err(error) => Err(self.explain(&error, threads, frame_bytes).into()),

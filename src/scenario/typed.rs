@@ -1,6 +1,6 @@
 //! A scenario as it is typed: every field may be missing, and knows where it stands.
 
-use super::words::{Codec, DatasetKind, OnErrors, Order, Resize, Tail};
+use super::words::{Codec, DatasetKind, Design, OnErrors, Order, Resize, Tail};
 use crate::{
     document::{Positive, Section, Share, documented},
     fault::Hits,
@@ -100,6 +100,8 @@ typed! {
 typed! {
     /// `[loader]`
     pub(super) struct Loader {
+        /// Whose loader it is; `towtank` when left out.
+        design: Design,
         /// Samples in a batch; 32 when left out.
         batch: Positive<Count>,
         /// Threads of the pool; the machine's own number when left out.
@@ -155,6 +157,14 @@ typed! {
         resize: Resize,
         /// Which JPEG decoder is used in a real run; `auto` when left out.
         codec: Codec,
+        /// Worker processes, with `design = "worker-processes"`: with 0 the main process does it all. As many as `threads` would be when
+        /// left out.
+        workers: Count = 8,
+        /// Batches that each worker has outstanding, with `design = "worker-processes"`; 2 when left out.
+        prefetch_factor: Positive<Count> = 2,
+        /// How long the main process needs to start a worker, with `design = "worker-processes"`, instead of what the machine's model
+        /// says: it grows with the dataset that each worker is given a copy of.
+        worker_start: Duration = "400 ms",
     }
 }
 

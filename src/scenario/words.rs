@@ -22,6 +22,16 @@ keyword! {
 }
 
 keyword! {
+    /// Whose loader it is.
+    pub enum Design {
+        /// Towtank's own, simulated and real.
+        Towtank = "towtank",
+        /// Worker processes that each make whole batches, as PyTorch's `DataLoader` has them; only to be simulated.
+        WorkerProcesses = "worker-processes",
+    }
+}
+
+keyword! {
     /// Which order batches come in.
     pub enum Order {
         /// As planned.

@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     draw::Purpose,
-    failure::{Failure, FailureKind},
     fault::Leaf as LeafKind,
     machine::{Machine, Op},
 };
@@ -78,12 +77,8 @@ impl<T> SimPipe<T> {
 
     /// Sends a message of so many bytes: first the CPU time of `sender`, recorded as a leaf of `op`, then, where the pipe is full, the
     /// wait for room.
-    ///
-    /// # Errors
-    ///
-    /// When it takes longer than can be simulated.
-    pub async fn send<P: SimPayload>(&self, sender: &SimMachine<P>, op: Op, bytes: u64, content: T) -> Result<(), Failure> {
-        sender.pay(&self.0.spec.send, op, bytes).await?;
+    pub async fn send<P: SimPayload>(&self, sender: &SimMachine<P>, op: Op, bytes: u64, content: T) {
+        sender.pay(&self.0.spec.send, op, bytes).await;
         let mut message = Some(Message { bytes, content });
         poll_fn(|cx| {
             let Some(content) = message.take() else { return Poll::Ready(()) };
@@ -98,16 +93,11 @@ impl<T> SimPipe<T> {
             Poll::Ready(())
         })
         .await;
-        Ok(())
     }
 
     /// Takes the next message, when it is there, and then the CPU time of `receiver`, recorded as a leaf of the operation that the
     /// message is.
-    ///
-    /// # Errors
-    ///
-    /// When it takes longer than can be simulated.
-    pub async fn receive<P: SimPayload>(&self, receiver: &SimMachine<P>, op: impl FnOnce(&T) -> Op) -> Result<T, Failure> {
+    pub async fn receive<P: SimPayload>(&self, receiver: &SimMachine<P>, op: impl FnOnce(&T) -> Op) -> T {
         let Message { bytes, content } = loop {
             let next = poll_fn(|cx| match self.0.pipe.borrow().next() {
                 Some(at) => Poll::Ready(at),
@@ -122,8 +112,8 @@ impl<T> SimPipe<T> {
             }
         };
         self.changed();
-        receiver.pay(&self.0.spec.receive, op(&content), bytes).await?;
-        Ok(content)
+        receiver.pay(&self.0.spec.receive, op(&content), bytes).await;
+        content
     }
 
     fn wait<R>(&self, cx: &mut Context<'_>) -> Poll<R> {
@@ -148,69 +138,54 @@ impl<P: SimPayload> SimMachine<P> {
 
     /// Starts a process, by this one, which is busy with that for [`ProcessSpec::start_ns`]. The task of the new one is `work`, once it
     /// has been busy for [`ProcessSpec::boot_ns`]; stopping the task kills the process. Neither is seen in traces.
-    ///
-    /// # Errors
-    ///
-    /// When it takes longer than can be simulated.
     #[track_caller]
-    pub fn start_process<W, F>(
-        &self,
-        name: &'static str,
-        spec: &ProcessSpec,
-        work: W,
-    ) -> impl Future<Output = Result<SimTask<P>, Failure>>
+    pub fn start_process<W, F>(&self, name: &'static str, spec: &ProcessSpec, work: W) -> impl Future<Output = SimTask<P>>
     where
         W: FnOnce(SimMachine<P>) -> F + 'static,
         F: Future<Output = ()> + 'static,
     {
         let place = Location::caller();
         let ProcessSpec { start_ns, boot_ns } = *spec;
+        let op = Op { stage: UNSEEN, ..Op::default() };
         async move {
-            let op = Op { stage: UNSEEN, ..Op::default() };
-            self.busy(op, 0, start_ns).await?;
+            self.busy(op, 0, start_ns).await;
             let child = self.process();
-            Ok(self.spawn_at(name, place, async move {
-                // What is too long to be simulated has no end.
-                if child.busy(op, 0, boot_ns).await.is_ok() {
-                    work(child).await;
-                }
-            }))
+            self.spawn_at(name, place, async move {
+                child.busy(op, 0, boot_ns).await;
+                work(child).await;
+            })
         }
     }
 
-    /// A job of this cost.
-    async fn pay(&self, cost: &Cost, op: Op, bytes: u64) -> Result<(), Failure> {
+    /// Jobs of this cost.
+    async fn pay(&self, cost: &Cost, op: Op, bytes: u64) {
         let residual = match cost.residual_ppm.is_random() {
             true => words(self.inner.seed, Purpose::COPY_RESIDUAL, &op)[0],
             false => 0,
         };
-        self.busy(op, bytes, cost.ns(bytes, 0, residual)).await
+        self.busy(op, bytes, cost.ns(bytes, 0, residual)).await;
     }
 
-    /// A job of so long (ns); nothing at all when that is no time.
-    async fn busy(&self, op: Op, bytes: u64, busy_ns: u64) -> Result<(), Failure> {
-        if busy_ns == 0 {
-            return Ok(());
+    /// A job of so long (ns), or several in a row where that is longer than one can be; none at all where it is no time.
+    async fn busy(&self, op: Op, bytes: u64, mut left_ns: u64) {
+        while left_ns > 0 {
+            let busy_ns = left_ns.min(Cpu::JOB_NS_MAX);
+            left_ns -= busy_ns;
+            self.submit(&mut Request {
+                op: &op,
+                node: self.node,
+                own_thread: self.own_thread,
+                kind: LeafKind::Cpu,
+                bytes,
+                wait_ns: 0,
+                busy_ns,
+                locked_ns: 0,
+                way: Direction::In,
+                cached: false,
+                fault: None,
+                body: None,
+            })
+            .await;
         }
-        if busy_ns > Cpu::JOB_NS_MAX {
-            let words = format!("a process that is busy for {busy_ns} ns without a break is beyond what can be simulated");
-            return Err(Failure::new(FailureKind::Lost, words));
-        }
-        self.submit(&mut Request {
-            op: &op,
-            node: self.node,
-            own_thread: self.own_thread,
-            kind: LeafKind::Cpu,
-            bytes,
-            wait_ns: 0,
-            busy_ns,
-            locked_ns: 0,
-            way: Direction::In,
-            cached: false,
-            fault: None,
-            body: None,
-        })
-        .await;
-        Ok(())
     }
 }

@@ -43,7 +43,7 @@ fn worked(cores: u32, workers: u64, spec: ProcessSpec) -> Vec<u64> {
                     seen.borrow_mut().push(own.now().0 / MS);
                 }
             };
-            tasks.push(main.start_process("worker", &spec, work).await.expect("a short start"));
+            tasks.push(main.start_process("worker", &spec, work).await);
         }
         pause(&m, 1000).await;
     });
@@ -86,13 +86,13 @@ fn passed(pipe: SimPipe<u64>, messages: u64) -> [Vec<u64>; 2] {
             let (own, pipe, seen) = (m.process(), pipe.clone(), seen.clone());
             async move {
                 for k in 0..messages {
-                    pipe.send(&own, message(&k), 0, k).await.expect("a short message");
+                    pipe.send(&own, message(&k), 0, k).await;
                     seen.borrow_mut()[0].push(own.now().0 / MS);
                 }
             }
         });
         for k in 0..messages {
-            assert_eq!(pipe.receive(&main, message).await, Ok(k));
+            assert_eq!(pipe.receive(&main, message).await, k);
             seen.borrow_mut()[1].push(main.now().0 / MS);
         }
         drop(sender);
@@ -131,12 +131,12 @@ fn tandem_queue_with_a_bounded_pipe_between() {
                 let (own, into) = (m.process(), pipe.clone());
                 let sender = m.spawn("sender", async move {
                     for k in 0..MESSAGES {
-                        into.send(&own, op(StageId::BATCH, k), 0, k).await.expect("a short message");
+                        into.send(&own, op(StageId::BATCH, k), 0, k).await;
                     }
                 });
                 let main = m.process();
                 for _ in 0..MESSAGES {
-                    pipe.receive(&main, message).await.expect("a short message");
+                    pipe.receive(&main, message).await;
                 }
                 drop(sender);
             })
