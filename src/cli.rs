@@ -20,6 +20,7 @@ mod output;
 mod run;
 mod schema;
 mod sim;
+mod store;
 mod synth;
 mod this_computer;
 mod tune;

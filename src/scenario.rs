@@ -57,7 +57,7 @@ mod words;
 pub use deliveries::{Deliveries, Findings};
 pub use dlio::{IMPORTED, Imported, LeftOut, import_dlio};
 pub use edit::{TUNED, edited};
-pub use emulated::EMULATED;
+pub use emulated::{EMULATED, OBJECT};
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use frozen::{Fingerprint, Frozen, FrozenError};
 pub use load::{NAMES, Overrides, load, parse, schema, text};

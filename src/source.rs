@@ -3,15 +3,30 @@
 //! A source knows nothing of threads. The real machine calls [`Source::try_read`] on a thread of its pool, where a read must not
 //! wait for a device, and hands what would have to wait to [`Source::read`] on a thread that may.
 
+//!
+//! A source that waits for a network has no thread for each read: it names the runtime on which its reads wait, [`Source::io`], and the
+//! machine has [`Source::fetch`] run there.
+
+use std::{future::Future, pin::Pin};
+
+use tokio::runtime::Handle;
+
 use crate::failure::Failure;
 
 mod folder;
 mod listing;
 mod memory;
+#[cfg(feature = "remote")]
+mod remote;
 
 pub use folder::Folder;
 pub use listing::FolderError;
 pub use memory::Memory;
+#[cfg(feature = "remote")]
+pub use remote::{Remote, RemoteError};
+
+/// A read that is under way on a runtime; see [`Source::fetch`].
+pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 /// A dataset of encoded samples that any thread may read.
 pub trait Source: Send + Sync + 'static {
@@ -42,5 +57,16 @@ pub trait Source: Send + Sync + 'static {
     /// [`read`](Source::read) on a thread that may wait. Sources that never wait leave this as it is.
     fn try_read(&self, sample: u64, into: &mut Vec<u8>) -> Result<bool, Failure> {
         self.read(sample, into, &|| true).map(|()| true)
+    }
+
+    /// The runtime on which reads of this source wait, many to a thread. `None`, as here, for a source whose reads each occupy the thread
+    /// they wait on.
+    fn io(&self) -> Option<&Handle> {
+        None
+    }
+
+    /// The same as [`read`](Source::read) for a task of [`io`](Source::io)'s runtime. Dropping the future aborts the read.
+    fn fetch<'a>(&'a self, sample: u64, into: &'a mut Vec<u8>) -> Fetching<'a> {
+        Box::pin(async move { self.read(sample, into, &|| true) })
     }
 }

@@ -70,8 +70,11 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   towtank run quickstart                             on images made once and kept in your cache folder
   towtank run quickstart --data ~/photos             on your own, JPEG or PNG, searched recursively
+  towtank run quickstart --data s3://bucket/photos   in an object store; `http://host:9000/bucket` for one of your own
   towtank run quickstart --set loader.threads=1 --trace run.json
 
+The environment says who asks a store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP,
+and AWS_SKIP_SIGNATURE=true for a public bucket.
 The train step is emulated by its duration, `consumer.step`.";
 
 const COMPARE_EXAMPLES: &str = "\
@@ -189,8 +192,8 @@ pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
-    /// Take the sizes of the images in this folder, searched recursively, instead of the scenario's dataset
-    #[arg(long, value_name = "DIR")]
+    /// Take the sizes of the images in this folder, searched recursively, or at this URL, instead of the scenario's dataset
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) data: Option<PathBuf>,
 
     /// Draw the machine N times from its model's uncertainties, and report where the figures lie
@@ -352,8 +355,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
-    /// A folder of JPEG or PNG images, searched recursively, instead of the scenario's
-    #[arg(long, value_name = "DIR")]
+    /// A folder of JPEG or PNG images, searched recursively, or a URL of an object store, instead of the scenario's
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) data: Option<PathBuf>,
 }
 
@@ -379,8 +382,8 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
-    /// A folder of JPEG or PNG images, searched recursively, instead of the scenario's
-    #[arg(long, value_name = "DIR")]
+    /// A folder of JPEG or PNG images, searched recursively, or a URL of an object store, instead of the scenario's
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) data: Option<PathBuf>,
 
     /// Draw the machine N times from its model's uncertainties, and report where the figures lie; 0 for not at all

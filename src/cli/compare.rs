@@ -13,17 +13,18 @@ use towtank::{
     document::Diagnostic,
     model::MachineModel,
     report::{Expectation, Html, Report},
-    scenario::{self, Frozen, MachineChoice, Overrides, Scenario, Verdict},
+    scenario::{Frozen, MachineChoice, OBJECT, Overrides, Scenario, Verdict},
     trace::Recorder,
 };
 
 use super::{
     Ending,
     args::CompareArgs,
-    images::{images, settle},
+    images::{Look, images, settle},
     output::{Files, Spinner, say, tell},
     run::{ended_early, failed, note_the_neighbours, refuse_endless},
     sim::samples,
+    store,
     this_computer::{ago, this_computer},
 };
 
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let Subject { scenario, machine, frozen } = subject;
     refuse_endless(&scenario)?;
     let (files, recorder) = Files::open(&args.output)?;
-    let images = images(&scenario, args.data.as_deref())?;
+    let images = images(&scenario, args.data.as_deref(), Look::Pixels)?;
     if let Some(frozen) = &frozen {
         frozen.is_for(&images.samples).map_err(|error| wrong(args, &error))?;
     }
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
         Some(machine) => machine,
         None => this_computer(&scenario, args.recalibrate)?,
     };
+    knows_the_store(&scenario, &machine)?;
 
     let spinner = Spinner::start(format!("simulating `{}`", scenario.name));
     let simulated = scenario.simulate(&machine, &images.samples, files.watch(Recorder::new()))?;
@@ -57,9 +59,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     if let Some(frozen) = &frozen {
         frozen.is_repeated_by(&simulated).map_err(|error| wrong(args, &error))?;
     }
-    settle(&scenario, &images.folder);
+    settle(&scenario, &images);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = scenario.measure_leaves(images.folder.clone(), &images.samples, recorder);
+    let measured = scenario.measure_leaves(images.source.clone(), &images.samples, recorder);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
     note_the_neighbours(&measured.metrics);
@@ -83,7 +85,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let verdicts: Vec<Verdict> = both.chain(measured.verdicts.iter().map(|v| named(v, "measured"))).collect();
     report.expectations = verdicts.iter().map(Expectation::from).collect();
     let ends = [("simulated loader", &simulated.error), ("measured loader", &measured.error)];
-    let early = ends.into_iter().find_map(|(which, error)| Some(ended_early(which, error.as_ref()?, &images.folder)));
+    let early = ends.into_iter().find_map(|(which, error)| Some(ended_early(which, error.as_ref()?, &*images.source)));
     report.error.clone_from(&early);
     let told = tell(&report, &verdicts, args.json);
     let closed = files.close(&mut measured.recorder, |traced| {
@@ -106,7 +108,7 @@ fn judge_recorded(args: &CompareArgs, subject: Subject, path: &Path) -> Result<(
     // What is predicted for this computer, or was frozen, is of images that are there.
     let samples = match (&machine, &frozen) {
         (Some(_), None) => samples(args.data.as_deref(), &scenario)?,
-        _ => images(&scenario, args.data.as_deref())?.samples,
+        _ => images(&scenario, args.data.as_deref(), Look::Pixels)?.samples,
     };
     if let Some(frozen) = &frozen {
         frozen.is_for(&samples).map_err(|error| wrong(args, &error))?;
@@ -165,7 +167,7 @@ fn subject(args: &CompareArgs) -> Result<Subject, Ending> {
         return Ok(Subject { scenario: frozen.scenario()?, machine: Some(frozen.machine()?), frozen: Some(frozen) });
     }
     let name = args.scenario.as_deref().unwrap_or_default();
-    let scenario = scenario::load(name, &Overrides { sets: args.sets.clone(), seed: args.seed })?;
+    let (scenario, _) = store::load(name, &Overrides { sets: args.sets.clone(), seed: args.seed }, args.data.as_deref())?;
     let machine = match &scenario.machine {
         MachineChoice::This => None,
         MachineChoice::Named(name) => {
@@ -174,6 +176,16 @@ fn subject(args: &CompareArgs) -> Result<Subject, Ending> {
         }
     };
     Ok(Subject { scenario, machine, frozen: None })
+}
+
+/// Says how an object store is measured, when the prediction is to be for one that is not.
+fn knows_the_store(scenario: &Scenario, machine: &MachineModel) -> Result<(), Ending> {
+    if scenario.store.kind != OBJECT || machine.stores.contains_key(OBJECT) {
+        return Ok(());
+    }
+    let wrong =
+        Diagnostic::new(format!("the machine \"{}\" has no object store, so nothing can be predicted of one", machine.title));
+    Err(wrong.at(scenario.places.of("store.kind")).hint("`towtank calibrate --store URL` measures it").into())
 }
 
 /// A frozen prediction that cannot be judged.

@@ -18,16 +18,28 @@ use towtank::{
 use super::{
     Ending,
     output::{Spinner, say},
+    store,
 };
 
-/// A folder of images, and how large each of them is.
+/// Images, and how large each of them is.
 pub(crate) struct Images {
-    pub(crate) folder: Arc<Folder>,
+    pub(crate) source: Arc<dyn Source>,
     pub(crate) samples: Samples,
+    /// The folder they lie in, unless they lie in a store.
+    folder: Option<Arc<Folder>>,
+}
+
+/// What must be known of images in a store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Their bytes, which the store lists.
+    Bytes,
+    /// Their pixels too, for which the beginning of each must be read.
+    Pixels,
 }
 
 /// The images of `--data`, else those the scenario asks for.
-pub(crate) fn images(scenario: &Scenario, data: Option<&Path>) -> Result<Images, Ending> {
+pub(crate) fn images(scenario: &Scenario, data: Option<&Path>, look: Look) -> Result<Images, Ending> {
     let path = match (data, &scenario.dataset) {
         (Some(data), _) => data.to_owned(),
         (None, Dataset::Folder(path)) => path.clone(),
@@ -38,13 +50,17 @@ pub(crate) fn images(scenario: &Scenario, data: Option<&Path>) -> Result<Images,
             return Err(wrong(Diagnostic::new(what).at(scenario.places.of("dataset.kind")).hint(hint)));
         }
     };
+    let place = || if data.is_some() { None } else { scenario.places.of("dataset.path") };
+    if let Some(url) = store::url(&path) {
+        let (source, samples) = store::images(url, look).map_err(|diagnostic| wrong(diagnostic.at(place())))?;
+        return Ok(Images { source, samples, folder: None });
+    }
     let _spinner = Spinner::start(format!("looking at the images in `{}`", path.display()));
-    let folder = Folder::images(&path).map_err(|error| {
-        let place = if data.is_some() { None } else { scenario.places.of("dataset.path") };
-        wrong(Diagnostic::new(error.to_string()).at(place).hint(error.hint()))
-    })?;
+    let folder =
+        Folder::images(&path).map_err(|error| wrong(Diagnostic::new(error.to_string()).at(place()).hint(error.hint())))?;
     let samples = Samples::of_source(&folder);
-    Ok(Images { folder: Arc::new(folder), samples })
+    let folder = Arc::new(folder);
+    Ok(Images { source: folder.clone(), samples, folder: Some(folder) })
 }
 
 fn wrong(diagnostic: Diagnostic) -> Ending {
@@ -99,7 +115,8 @@ pub(crate) fn bar(steps: u64, doing: &'static str) -> ProgressBar {
 }
 
 /// Makes sure that images are where the scenario says: those that lie on a disk not in the page cache, if that can be.
-pub(super) fn settle(scenario: &Scenario, folder: &Folder) {
+pub(super) fn settle(scenario: &Scenario, images: &Images) {
+    let Some(folder) = images.folder.as_deref() else { return };
     match scenario.store.kind.as_str() {
         "disk" => {
             folder.evict();

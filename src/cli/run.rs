@@ -5,32 +5,33 @@ use towtank::{
     fault::Hits,
     loader::Error,
     report::{Expectation, Html, Metrics, Report},
-    scenario::{self, MeasuringError, Scenario},
-    source::{Folder, Source},
+    scenario::{MeasuringError, Scenario},
+    source::Source,
 };
 
 use super::{
     Ending,
     args::RunArgs,
-    images::{images, settle},
+    images::{Look, images, settle},
     output::{Files, Spinner, say, tell},
+    store,
 };
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
-    let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
+    let (scenario, _) = store::load(&typed.scenario, &typed.overrides(), args.data.as_deref())?;
     refuse_endless(&scenario)?;
-    let images = images(&scenario, args.data.as_deref())?;
+    let images = images(&scenario, args.data.as_deref(), Look::Bytes)?;
     let (files, recorder) = Files::open(&args.output)?;
-    settle(&scenario, &images.folder);
+    settle(&scenario, &images);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = scenario.measure(images.folder.clone(), &images.samples, recorder);
+    let measured = scenario.measure(images.source.clone(), &images.samples, recorder);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
     note_the_neighbours(&measured.metrics);
     let mut report = Report::new(scenario.name.clone(), scenario.seed, None, Some(measured.metrics.clone()));
     report.expectations = measured.verdicts.iter().map(Expectation::from).collect();
-    let early = measured.error.as_ref().map(|error| ended_early("loader", error, &images.folder));
+    let early = measured.error.as_ref().map(|error| ended_early("loader", error, &*images.source));
     report.error.clone_from(&early);
     let told = tell(&report, &measured.verdicts, typed.json);
     let closed = files.close(&mut measured.recorder, |traced| Html::new(&report).measured(traced.timeline()).render());
@@ -41,14 +42,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
 }
 
 /// Why a loader ended before its plan did, with the file's name and a way out.
-pub(super) fn ended_early(which: &str, error: &Error, folder: &Folder) -> String {
+pub(super) fn ended_early(which: &str, error: &Error, source: &dyn Source) -> String {
     match error {
         Error::Sample { item, .. } => format!(
             "the {which} ended early: `{}`: {error}\nhint: `loader.errors = \"skip\"` leaves out what fails, and counts it",
-            folder.name(item.sample)
+            source.name(item.sample)
         ),
         Error::TooManySkipped { item, .. } => {
-            format!("the {which} ended early: `{}`: {error}\nhint: raise `loader.skip_at_most`", folder.name(item.sample))
+            format!("the {which} ended early: `{}`: {error}\nhint: raise `loader.skip_at_most`", source.name(item.sample))
         }
         _ => format!("the {which} ended early: {error}"),
     }

@@ -12,20 +12,25 @@ use towtank::{
 use super::{
     Ending,
     args::SimArgs,
-    images::images,
+    images::{Look, images},
     new_file::{Kind, NewFile},
     output::{Files, Spinner, say, tell},
+    store,
     this_computer::this_computer,
 };
 
 pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
-    let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
+    let (scenario, overrides) = store::load(&typed.scenario, &typed.overrides(), args.data.as_deref())?;
     let frozen = args.freeze.as_deref().map(|path| NewFile::open(path, &FROZEN)).transpose()?;
     // What is to be judged by a run is of the images and the computer of that run.
     let (machine, samples) = match (&frozen, &scenario.machine) {
-        (Some(_), MachineChoice::This) => (this_computer(&scenario, false)?, images(&scenario, args.data.as_deref())?.samples),
-        (Some(_), MachineChoice::Named(_)) => (scenario.machine_model()?, images(&scenario, args.data.as_deref())?.samples),
+        (Some(_), MachineChoice::This) => {
+            (this_computer(&scenario, false)?, images(&scenario, args.data.as_deref(), Look::Pixels)?.samples)
+        }
+        (Some(_), MachineChoice::Named(_)) => {
+            (scenario.machine_model()?, images(&scenario, args.data.as_deref(), Look::Pixels)?.samples)
+        }
         (None, _) => {
             let machine = scenario.machine_model()?;
             note_the_reference(&scenario);
@@ -48,7 +53,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let told = tell(&report, &simulated.verdicts, typed.json);
     if let (Some((file, out)), Some(intervals), None) = (frozen, &report.intervals, &early) {
         let text = scenario::text(&typed.scenario)?;
-        freeze(file, out, &Frozen::new(text, &typed.overrides(), &machine, &samples, &simulated, intervals, now_unix_s()))?;
+        freeze(file, out, &Frozen::new(text, &overrides, &machine, &samples, &simulated, intervals, now_unix_s()))?;
     }
     let closed = files.close(&mut simulated.recorder, |traced| Html::new(&report).simulated(traced.timeline()).render());
     match early {
@@ -79,7 +84,7 @@ fn now_unix_s() -> u64 {
 pub(super) fn samples(data: Option<&Path>, scenario: &Scenario) -> Result<Samples, Ending> {
     match (data, scenario.samples()?) {
         (None, Some(samples)) => Ok(samples),
-        _ => Ok(images(scenario, data)?.samples),
+        _ => Ok(images(scenario, data, Look::Pixels)?.samples),
     }
 }
 

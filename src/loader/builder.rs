@@ -3,6 +3,8 @@
 use std::{num::NonZeroUsize, path::Path, sync::Arc, thread, time::Duration};
 
 use super::{Allowance, DecodeImage, Fill, OnError, Order, Retries, Settings, SettingsError, Stage, State, Tail, stage};
+#[cfg(feature = "remote")]
+use crate::source::{Remote, RemoteError};
 use crate::{
     codec::{Choice, Decoder, DecoderError, Fit, Target},
     failure::Failure,
@@ -18,6 +20,9 @@ mod running;
 
 pub use running::{Loader, RunError, Running, launch};
 
+/// Samples under way at once from a source that waits for a network, at least.
+const REMOTE_LANES: usize = 32;
+
 /// Why a loader did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -25,6 +30,10 @@ pub enum StartError {
     /// The folder of images cannot be read, or holds none.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The store cannot be reached or refuses, or it has no images.
+    #[cfg(feature = "remote")]
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// There is no such decoder, or the size makes no sense.
     #[error(transparent)]
     Decoder(#[from] DecoderError),
@@ -185,7 +194,8 @@ pub struct Builder<S, L> {
 }
 
 impl Loader {
-    /// A loader of the images, JPEG and PNG, in a folder and all below it, in the order of their paths, as 224×224 RGB.
+    /// A loader of the images, JPEG and PNG, in a folder and all below it, in the order of their paths, as 224×224 RGB. The
+    /// URL of an object store, such as `s3://bucket/train`, may stand for the folder, where the feature `remote` is on.
     ///
     /// # Errors
     ///
@@ -203,9 +213,12 @@ impl Loader {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn images(folder: impl AsRef<Path>) -> Result<Builder<Read, Images>, StartError> {
-        let last = Images { choice: Choice::Auto, target: Target::square(224), largest_pixels: 4 << 20 };
-        let Builder { source, steps, last: (), settings, lanes, threads } = Loader::from_source(Folder::images(folder)?);
-        Ok(Builder { source, steps, last, settings, lanes, threads })
+        let folder = folder.as_ref();
+        #[cfg(feature = "remote")]
+        if let Some(url) = folder.to_str().filter(|text| Remote::is_url(text)) {
+            return Ok(Loader::from_source(Remote::images(url)?).decoded());
+        }
+        Ok(Loader::from_source(Folder::images(folder)?).decoded())
     }
 
     /// A loader of anything: its samples are read from `source`, go through the user's [stages](Builder::stage), and are written into
@@ -252,6 +265,15 @@ fn fingerprint(source: &dyn Source) -> u64 {
         .into_iter()
         .chain(bytes)
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+impl Builder<Read, ()> {
+    /// The samples are images, JPEG or PNG, which are brought to 224×224 RGB.
+    pub fn decoded(self) -> Builder<Read, Images> {
+        let last = Images { choice: Choice::Auto, target: Target::square(224), largest_pixels: 4 << 20 };
+        let Builder { source, steps, last: (), settings, lanes, threads } = self;
+        Builder { source, steps, last, settings, lanes, threads }
+    }
 }
 
 impl<S: Steps> Builder<S, ()> {
@@ -331,7 +353,7 @@ impl<S, L> Builder<S, L> {
         self
     }
 
-    /// Samples under way at once; four for each worker when left out. More of them hide the latency of a slow store.
+    /// Samples under way at once; four for each worker when left out, and at least 32 of an object store. More of them hide the latency of a slow store.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self
@@ -415,7 +437,9 @@ impl<S, L> Builder<S, L> {
     {
         let Builder { source, steps, last, mut settings, lanes, threads } = self;
         let threads = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
-        settings.lanes = lanes.unwrap_or(4 * threads);
+        // A store far away is asked for much at once, which costs it no thread.
+        let waiting = if source.io().is_some() { REMOTE_LANES } else { 1 };
+        settings.lanes = lanes.unwrap_or((4 * threads).max(waiting));
         settings.slot_bytes = last.slot_bytes();
         settings.scratch_bytes = last.scratch_bytes().saturating_mul(threads as u64);
         let config = real::Config { threads, seed: settings.shuffle.unwrap_or(0), ..real::Config::new(source) };

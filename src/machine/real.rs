@@ -2,7 +2,7 @@
 //!
 //! One thread schedules: a current-thread tokio runtime with every task of the loader on it, and nothing else. Leaves run elsewhere,
 //! on the threads of two pools: one with a thread for each core, for CPU jobs, cached reads and host copies; one that grows as
-//! needed, for reads that wait for a disk.
+//! needed, for reads that wait for a disk. Reads that wait for a network are tasks on the runtime of their source instead.
 //!
 //! ```text
 //!             submit                 begin ─ run ─ answer
@@ -18,7 +18,8 @@
 //! # Giving up
 //!
 //! A leaf whose future is dropped is taken out of its job if it has not begun: the job is dropped at once, and the empty leaf is passed
-//! over when its turn comes. One that has begun runs to its end; what it owns is dropped there. [`Machine::quiesce`] waits for
+//! over when its turn comes. One that has begun runs to its end; what it owns is dropped there. Only a read on its source's runtime is
+//! aborted wherever it stands, and its connection closed. [`Machine::quiesce`] waits for
 //! those, but not for ever: a thread stuck in a system call is left behind and counted in [`Outcome::detached`].
 
 use std::{
@@ -50,6 +51,7 @@ mod leaf;
 mod leaves;
 mod pool;
 mod reactor;
+mod remote;
 mod task;
 pub mod usage;
 
@@ -151,12 +153,18 @@ where
         let sample = op.item.sample;
         let delayed = inner.home.store_delay.is_some();
         let slow = matches!(fault, Some(Fault::Slow { .. }));
+        // What is made slow on purpose waits on a thread of its own, whatever the source.
+        if !slow && !delayed && inner.home.source.io().is_some() {
+            // Boxed, so that lanes are no larger for it where sources are local.
+            return Box::pin(remote::read::<P, D>(inner, op, fault)).await;
+        }
         let cold = inner.reads == Reads::Auto && inner.home.cold.skips_the_pool();
         let on_io = inner.reads == Reads::Blocking || slow || delayed || cold;
         let read = jobs::Read::<P> { op, fault, may_wait: on_io || inner.reads == Reads::Pool, flows: PhantomData };
         let bytes = inner.home.source.bytes_bound(sample).unwrap_or(0);
         leaf::leaf(inner, op, bytes, read, |inner, job| {
-            if on_io { inner.home.io.submit_and_grow(&inner.home, job) } else { inner.home.cpu.submit(job) }
+            let home = &inner.home;
+            if on_io { home.io.submit_and_grow(home, job).is_ok() } else { home.cpu.submit(job).is_ok() }
         })
         .await
     }
@@ -168,14 +176,14 @@ where
     {
         let fault = self.inner.verdict(&op, fault::Leaf::Cpu);
         let job = jobs::Cpu { job, bytes: work.bytes, fault };
-        leaf::leaf(&self.inner, op, work.bytes, job, |inner, job| inner.home.cpu.submit(job)).await
+        leaf::leaf(&self.inner, op, work.bytes, job, |inner, job| inner.home.cpu.submit(job).is_ok()).await
     }
 
     async fn copy(&self, op: Op, src: Vec<Slot<Unit<Self>>>, dst: D::Batch, at: usize) -> Result<Copied<Self>, Failure> {
         let fault = self.inner.verdict(&op, fault::Leaf::Copy);
         let bytes = src.iter().map(|slot| size_of_val(slot.get()) as u64).sum();
         let copy = jobs::Copy { device: self.inner.device.clone(), src, dst, at, fault };
-        let (src, dst) = leaf::leaf(&self.inner, op, bytes, copy, |inner, job| inner.home.cpu.submit(job)).await?;
+        let (src, dst) = leaf::leaf(&self.inner, op, bytes, copy, |inner, job| inner.home.cpu.submit(job).is_ok()).await?;
         Ok(Copied { src, dst })
     }
 

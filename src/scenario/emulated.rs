@@ -11,6 +11,8 @@ use crate::{
 
 /// The kind of store whose reads wait in a real run as the scenario says.
 pub const EMULATED: &str = "emulated";
+/// The kind of store that images at a URL are read from.
+pub const OBJECT: &str = "object";
 
 /// What the scenario says of an emulated store.
 #[derive(Debug)]

@@ -117,7 +117,8 @@ impl Scenario {
         let servers = servers.into_iter().min().unwrap_or(1);
         let recorder = recorder.preparation_servers(u32::try_from(servers).unwrap_or(u32::MAX));
         let store_delay = self.emulated()?.map(|store| Arc::new(store) as Arc<dyn real::StoreDelay>);
-        let connections = self.store.connections.and_then(|n| usize::try_from(n).ok()).filter(|_| store_delay.is_some());
+        let said = self.store.connections.and_then(|n| usize::try_from(n).ok());
+        let (connections, remote) = (said.filter(|_| store_delay.is_some()), said.filter(|_| source.io().is_some()));
         let device = match self.consumer.link {
             Some(link) => HostDevice::linked(link.as_bytes_per_s()).map_err(|e| MeasureError::Launch(e.into()))?,
             None => HostDevice::new(),
@@ -126,6 +127,7 @@ impl Scenario {
             device: Arc::new(device),
             store_delay,
             blocking_threads: connections.unwrap_or(real::Config::BLOCKING_THREADS),
+            connections: remote,
             threads,
             seed: self.seed,
             reads: Reads::Auto,

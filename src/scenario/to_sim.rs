@@ -25,6 +25,10 @@ pub struct Samples {
     pub pixels_most: u64,
 }
 
+/// What of an image tells its size, unless a large preview comes first \[B\].
+#[cfg(feature = "remote")]
+const HEAD_BYTES: u64 = 32 << 10;
+
 /// Pixels of an image; 0 for what is none, and for one that is larger than any decoder accepts, since it takes no frame.
 fn pixels_of(encoded: &[u8]) -> u64 {
     let pixels = codec::probe(encoded).map_or(0, |header| header.pixels());
@@ -48,6 +52,30 @@ impl Samples {
             Err(_) => sim::Size { bytes: source.bytes_bound(sample).unwrap_or(0), pixels: 0 },
         };
         Samples::listed((0..source.len()).map(size).collect())
+    }
+
+    /// The samples of a source as it lists them, without a look at one: nothing is known of their pixels.
+    pub fn of_listing(source: &dyn Source) -> Samples {
+        let size = |sample| sim::Size { bytes: source.bytes_bound(sample).unwrap_or(0), pixels: 0 };
+        Samples::listed((0..source.len()).map(size).collect())
+    }
+
+    /// The samples of a store, of each of which the beginning is read, or all where that does not tell its size. What cannot be read or is
+    /// no image counts as in [`of_source`](Samples::of_source). `progress` is told how many have been looked at.
+    #[cfg(feature = "remote")]
+    pub fn of_remote(remote: &Arc<crate::source::Remote>, mut progress: impl FnMut(u64)) -> Samples {
+        let mut sizes = Vec::new();
+        remote.beginnings(HEAD_BYTES, |sample, data| {
+            let bytes = remote.bytes_bound(sample).unwrap_or(0);
+            let mut pixels = pixels_of(data);
+            if pixels == 0 && bytes > HEAD_BYTES {
+                let mut whole = Vec::new();
+                pixels = remote.read(sample, &mut whole, &|| true).map_or(0, |()| pixels_of(&whole));
+            }
+            sizes.push(sim::Size { bytes, pixels });
+            progress(sizes.len() as u64);
+        });
+        Samples::listed(sizes)
     }
 
     /// Samples that are drawn from a model.

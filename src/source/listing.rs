@@ -65,7 +65,7 @@ impl FolderError {
 /// Paths and sizes of files, sorted by path, component by component.
 ///
 /// Names lie in one piece of memory, and a folder's path is kept once for all its files: a file costs its name and 20 bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Listing {
     folders: Vec<Box<[u8]>>,
     names: Vec<u8>,
@@ -82,14 +82,7 @@ impl Listing {
             Ok(found) if found.is_dir() => {}
             found => return Err(FolderError::NotAFolder { root: root.to_owned(), cause: found.err() }),
         }
-        let mut listing = Listing {
-            folders: Vec::new(),
-            names: Vec::new(),
-            name_ends: Vec::new(),
-            sizes: Vec::new(),
-            folder_of: Vec::new(),
-            bytes: 0,
-        };
+        let mut listing = Listing::default();
         let mut others = 0;
         // A folder that `walkdir` sorts by name comes out in the order of paths, since it yields a subfolder's files in its place.
         let walk = WalkDir::new(root).follow_links(true).sort_by_file_name();
@@ -108,11 +101,27 @@ impl Listing {
             let extensions = extensions.iter().map(|extension| format!(".{extension}")).collect();
             return Err(FolderError::Empty { root: root.to_owned(), extensions, others });
         }
-        listing.names.shrink_to_fit();
-        listing.name_ends.shrink_to_fit();
-        listing.sizes.shrink_to_fit();
-        listing.folder_of.shrink_to_fit();
+        listing.shrink();
         Ok(listing)
+    }
+
+    /// Keys of a store and their sizes, whose segments are taken for folders.
+    #[cfg(feature = "remote")]
+    pub(super) fn of_keys(mut keys: Vec<(String, u64)>) -> Listing {
+        keys.sort_unstable_by(|(a, _), (b, _)| a.split('/').cmp(b.split('/')));
+        let mut listing = Listing::default();
+        for (key, bytes) in keys {
+            listing.add(Path::new(&key), bytes);
+        }
+        listing.shrink();
+        listing
+    }
+
+    fn shrink(&mut self) {
+        self.names.shrink_to_fit();
+        self.name_ends.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+        self.folder_of.shrink_to_fit();
     }
 
     pub(super) fn len(&self) -> u64 {

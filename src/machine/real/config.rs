@@ -61,6 +61,8 @@ pub struct Config<D = HostDevice> {
     pub threads: usize,
     /// The most threads that wait for devices at once: the depth of the queue that a cold disk sees; at least 1.
     pub blocking_threads: usize,
+    /// The most reads at once of a source that waits [on a runtime](Source::io); `None` for as many as are asked for.
+    pub connections: Option<usize>,
     /// Where reads run.
     pub reads: Reads,
     /// What every read waits for beside its own time; all reads then run on threads that may wait.
@@ -92,6 +94,7 @@ impl Config<HostDevice> {
             device: Arc::new(HostDevice::new()),
             threads: thread::available_parallelism().map_or(1, NonZeroUsize::get),
             blocking_threads: Config::BLOCKING_THREADS,
+            connections: None,
             reads: Reads::default(),
             store_delay: None,
             wakes: Wakes::default(),
@@ -112,6 +115,7 @@ impl<D> Config<D> {
             device: _,
             threads,
             blocking_threads,
+            connections,
             reads,
             store_delay,
             wakes,
@@ -127,6 +131,7 @@ impl<D> Config<D> {
             device,
             threads,
             blocking_threads,
+            connections,
             reads,
             store_delay,
             wakes,

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Semaphore;
+
 use super::{StoreDelay, Wakes, clock::WallClock, cold::Cold, pool::Pool, usage};
 use crate::{
     failure::{Failure, FailureKind},
@@ -22,6 +24,8 @@ pub(super) struct Home {
     pub(super) cold: Cold,
     /// What every read waits for beside its own time.
     pub(super) store_delay: Option<Arc<dyn StoreDelay>>,
+    /// Reads that may wait on their source's runtime at once, when that is limited.
+    pub(super) connections: Option<Semaphore>,
     pub(super) recycler: Recycler,
     pub(super) handoff: Handoff<Completion>,
     /// Threads for CPU jobs and cached reads.
@@ -59,6 +63,16 @@ impl Begun {
     pub(super) fn elsewhere(self) -> Begun {
         Begun { cpu_ns: None, ..self }
     }
+
+    /// The same for a leaf that ends on this thread and has used so much on any, if that counts.
+    pub(super) fn having_used(self, cpu_ns: u64) -> Begun {
+        Begun { cpu_ns: self.cpu_ns.map(|_| usage::thread_cpu_ns().saturating_sub(cpu_ns)), ..self }
+    }
+
+    /// Whether CPU time counts.
+    pub(super) fn counts_cpu(&self) -> bool {
+        self.cpu_ns.is_some()
+    }
 }
 
 impl Home {
@@ -77,6 +91,7 @@ impl Home {
             source,
             cold: Cold::default(),
             store_delay: None,
+            connections: None,
             recycler,
             handoff: Handoff::new(wakes.burst, age_ns),
             cpu,

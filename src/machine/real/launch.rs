@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use tokio::runtime::Builder;
+use tokio::{runtime::Builder, sync::Semaphore};
 
 use super::{
     Config, FromStore, Inner, LeafCpu, RealMachine, home::Home, leaves::Leaves, pool::Pool, reactor::react, task::Tasks, usage,
@@ -116,6 +116,7 @@ where
         config.leaf_cpu,
     );
     home.store_delay = config.store_delay.clone();
+    home.connections = config.connections.map(|most| Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
     let home = Arc::new(home);
     let closer = home.clone();
     let (running, wanted) = sync::mailbox(1);

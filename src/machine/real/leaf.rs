@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, sync::Arc};
 
-use super::{Inner, jobs::Cell, leaves::event, pool::Run};
+use super::{Inner, jobs::Cell, leaves::event};
 use crate::{
     failure::{Failure, FailureKind},
     machine::{Clock, Op},
@@ -10,23 +10,20 @@ use crate::{
     trace::Kind,
 };
 
-/// Submits the job that `job` makes of its key, and awaits its answer.
+/// Submits a job, and awaits its answer. `submit` tells whether anybody took it.
 pub(super) async fn leaf<D, J, R>(
     machine: &Inner<D>,
     op: Op,
     bytes: u64,
     job: J,
-    submit: impl FnOnce(&Inner<D>, Arc<dyn Run>) -> Result<(), Arc<dyn Run>>,
-) -> Result<R, Failure>
-where
-    Cell<J, R>: Run + 'static,
-{
+    submit: impl FnOnce(&Inner<D>, Arc<Cell<J, R>>) -> bool,
+) -> Result<R, Failure> {
     let now = machine.home.clock.now();
     let key = machine.leaves.borrow_mut().submit(op, now);
     machine.recorder.borrow_mut().record(event(&op, Kind::Queued, now, now, bytes));
     let cell = Cell::new(key, job);
     let awaited = Awaited { machine, key, cell: &cell };
-    if submit(machine, cell.clone()).is_err() {
+    if !submit(machine, cell.clone()) {
         return Err(Failure::new(FailureKind::Closed, "the machine is going away"));
     }
     machine.keep_ticking();
