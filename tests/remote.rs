@@ -21,6 +21,8 @@ use towtank::{
     trace::{Kind, Recorder, StageId},
 };
 
+#[path = "remote/calibrate.rs"]
+mod calibrate;
 #[path = "remote/server.rs"]
 mod server;
 

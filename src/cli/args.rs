@@ -92,6 +92,7 @@ the computer is at that moment.";
 const CALIBRATE_EXAMPLES: &str = "\
 Examples:
   towtank calibrate                                  in less than a minute, for `towtank sim` and `compare`
+  towtank calibrate --store s3://bucket/photos       what an object store gives this computer
   towtank calibrate --quick --json                   in seconds, as `compare` does by itself
   towtank calibrate --data ~/photos --out node.toml  on your own images, as a file to take elsewhere
   towtank sim imagenet-local --set machine=node.toml
@@ -216,6 +217,10 @@ pub(crate) struct CalibrateArgs {
     /// Decode the images of this folder, searched recursively, instead of made ones
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+
+    /// Measure the object store at this URL, instead of this computer, and add it to the model as its store `object`
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    pub(crate) store: Option<String>,
 
     /// Write the model to a file, instead of keeping it as the model of this computer
     #[arg(long, value_name = "FILE")]

@@ -64,6 +64,11 @@ pub(super) fn open(url: &str) -> Result<Arc<towtank::source::Remote>, Diagnostic
 /// What a program without stores says.
 #[cfg(not(feature = "remote"))]
 pub(super) fn images(url: &str, _look: Look) -> Result<(Arc<dyn Source>, Samples), Diagnostic> {
-    Err(Diagnostic::new(format!("this program was built without object stores, so it cannot read `{url}`"))
-        .hint("build it with the feature `remote`, which is on unless `--no-default-features` is given"))
+    Err(without(url))
+}
+
+#[cfg(not(feature = "remote"))]
+pub(super) fn without(url: &str) -> Diagnostic {
+    Diagnostic::new(format!("this program was built without object stores, so it cannot read `{url}`"))
+        .hint("build it with the feature `remote`, which is on unless `--no-default-features` is given")
 }

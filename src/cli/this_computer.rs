@@ -13,7 +13,7 @@ use towtank::{
         self, MachineModel,
         calibrate::{self, CalibrateError, Calibrated, Effort, calibrate},
     },
-    scenario::Scenario,
+    scenario::{OBJECT, Scenario},
 };
 
 use super::{
@@ -39,7 +39,7 @@ pub(super) fn this_computer(scenario: &Scenario, again: bool) -> Result<MachineM
 }
 
 /// The model as it was calibrated.
-fn calibrated(scenario: &Scenario, again: bool) -> Result<MachineModel, Ending> {
+pub(super) fn calibrated(scenario: &Scenario, again: bool) -> Result<MachineModel, Ending> {
     let decoder = scenario.decoder()?;
     let file = model::cache_file();
     if let Some((path, kept)) = file.as_deref().filter(|_| !again).and_then(|path| Some((path, kept(path, &decoder)?))) {
@@ -49,6 +49,7 @@ fn calibrated(scenario: &Scenario, again: bool) -> Result<MachineModel, Ending> 
         return Ok(kept);
     }
     let machine = measured(&decoder, None, Effort::QUICK)?.machine;
+    let machine = file.as_deref().map_or_else(|| machine.clone(), |path| with_known_store(path, machine.clone()));
     if let Some(path) = file {
         match keep(&path, &machine) {
             Ok(()) => say(&format!("this computer is calibrated; its model is kept in `{}`", path.display())),
@@ -75,6 +76,15 @@ pub(super) fn measured(decoder: &Decoder, data: Option<&Path>, effort: Effort) -
         }
         _ => Ending::Failed(error.to_string()),
     })
+}
+
+/// With the object store that the kept model knows: it does not change with a decoder, nor with a day.
+pub(super) fn with_known_store(path: &Path, mut machine: MachineModel) -> MachineModel {
+    let known = fs::read_to_string(path).ok().and_then(|text| model::parse(&path.display().to_string(), &text).ok());
+    if let Some(store) = known.and_then(|mut known| known.stores.remove(OBJECT)) {
+        machine.stores.entry(OBJECT.to_owned()).or_insert(store);
+    }
+    machine
 }
 
 /// Keeps the model in the user's cache folder, whole or not at all.

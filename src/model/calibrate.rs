@@ -51,11 +51,15 @@ mod copying;
 mod corpus;
 mod disk;
 mod host;
+#[cfg(feature = "remote")]
+mod object;
 mod probe;
 mod quality;
 mod rounds;
 
 pub use host::Cores;
+#[cfg(feature = "remote")]
+pub use object::{AtOnce, CalibratedStore, Estimate, StoreEffort, StoreError, StoreQuality, calibrate_store};
 pub use probe::speed_now;
 pub use quality::{FitQuality, Quality, Term};
 

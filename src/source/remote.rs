@@ -129,7 +129,7 @@ impl Remote {
                 async move {
                     let (mut data, end) = (Vec::new(), bytes.min(remote.listing.size(sample)));
                     let read = match remote.key(sample) {
-                        Ok(key) if end > 0 => remote.get(sample, &key, Some(0..end), &mut data, &mut || ()).await,
+                        Ok(key) if end > 0 => remote.get(sample, &key, Some(0..end), &mut data, &mut |_| ()).await,
                         _ => Ok(()),
                     };
                     read.map_or_else(|_| Vec::new(), |()| data)
@@ -147,13 +147,31 @@ impl Remote {
         }
     }
 
+    /// The URL, as it was given.
+    pub fn url(&self) -> &str {
+        &self.address.url
+    }
+
+    /// Reads a sample, or its first `part` bytes; `first` is told when the first piece has come, and its bytes.
+    pub(crate) async fn fetch_watched(
+        &self,
+        sample: u64,
+        part: Option<u64>,
+        into: &mut Vec<u8>,
+        first: &mut (dyn FnMut(usize) + Send),
+    ) -> Result<(), Failure> {
+        let key = self.key(sample)?;
+        let part = part.map(|bytes| bytes.min(self.listing.size(sample))).filter(|bytes| *bytes > 0);
+        self.get(sample, &key, part.map(|bytes| 0..bytes), into, first).await
+    }
+
     async fn get(
         &self,
         sample: u64,
         key: &Key,
         part: Option<Range<u64>>,
         into: &mut Vec<u8>,
-        first: &mut (dyn FnMut() + Send),
+        first: &mut (dyn FnMut(usize) + Send),
     ) -> Result<(), Failure> {
         let _under_way = UnderWay::new(&self.under_way);
         let name = || self.address.name(key.as_ref());
@@ -176,7 +194,7 @@ impl Remote {
         while let Some(piece) = pieces.next().await {
             let piece = piece.map_err(|error| error::failure(&name(), &error))?;
             if into.is_empty() {
-                first();
+                first(piece.len());
             }
             if piece.len() > room - into.len() {
                 return Err(Failure::new(FailureKind::Corrupt, format!("more than the {wanted} bytes of `{}` came", name())));
@@ -249,7 +267,7 @@ impl Source for Remote {
     fn fetch<'a>(&'a self, sample: u64, into: &'a mut Vec<u8>) -> Fetching<'a> {
         Box::pin(async move {
             let key = self.key(sample)?;
-            self.get(sample, &key, None, into, &mut || ()).await
+            self.get(sample, &key, None, into, &mut |_| ()).await
         })
     }
 }
