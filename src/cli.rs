@@ -3,13 +3,14 @@
 //! | exit code | means |
 //! | --- | --- |
 //! | 0 | every expectation holds |
-//! | 1 | one does not, the loader failed, or no settings meet a goal |
+//! | 1 | one does not, an invariant is broken, the loader failed, or no settings meet a goal |
 //! | 2 | the input is wrong |
 
 use std::{io, process::ExitCode};
 
 mod args;
 mod calibrate;
+mod check;
 mod compare;
 mod ending;
 mod explain;
@@ -17,6 +18,7 @@ mod images;
 mod import;
 mod new_file;
 mod output;
+mod replay;
 mod run;
 mod schema;
 mod sim;
@@ -37,6 +39,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Calibrate(calibrate) => calibrate::run(calibrate),
         Verb::Explain(explain) => explain::run(explain),
         Verb::Tune(tune) => tune::run(tune),
+        Verb::Check(check) => check::run(check),
+        Verb::Replay(replay) => replay::run(replay),
         Verb::Synth(synth) => synth::run(synth),
         Verb::Import(import) => import::run(import),
         Verb::Schema(schema) => schema::run(schema),

@@ -206,10 +206,15 @@ impl Faults {
     /// What a decode job would find wrong with the bytes that [`Truncate`](Fault::Truncate) or [`Garble`](Fault::Garble) spoiled: for
     /// payloads without bytes, where no decoder can find out by itself.
     pub fn found_by_decoder(&self, seed: u64, op: &Op) -> Option<Fault> {
-        match self.lasting_read_fault(&draw::draw(seed, Purpose::FAULT, op.item.sample, 0), op.item.sample) {
+        match self.lasting(seed, op.item.sample) {
             Some(Fault::Fail(_)) | None => None,
             spoiled => spoiled,
         }
+    }
+
+    /// What is wrong with the sample itself as the store has it, whatever is tried.
+    pub fn lasting(&self, seed: u64, sample: u64) -> Option<Fault> {
+        self.lasting_read_fault(&draw::draw(seed, Purpose::FAULT, sample, 0), sample)
     }
 
     fn lasting_read_fault(&self, lasting: &Block, sample: u64) -> Option<Fault> {

@@ -25,7 +25,7 @@
 //! 3. [`sim`]: the simulated machine: executor, chooser, resources. [`machine::real`]: the real one: scheduler thread, pools, handoff.
 //! 4. [`trace`]: what happened, as streaming folds; [`report`]: what is told about it.
 //! 5. [`scenario`] and [`model`]: what is run, on what; [`model::calibrate`] measures this computer, [`measure`] runs for real.
-//! 6. [`advise`] and [`tune`]: what limits a loader, and the least that it needs.
+//! 6. [`advise`] and [`tune`]: what limits a loader, and the least that it needs. [`mod@check`]: whether it is right.
 //!
 //! # Loading images
 //!
@@ -62,6 +62,7 @@
 //! - Memory is planned: the ring, the device batches and the encoded bytes in flight share one budget.
 
 pub mod advise;
+pub mod check;
 pub mod codec;
 pub mod designs;
 pub mod device;
@@ -82,3 +83,5 @@ pub mod synth;
 pub mod trace;
 pub mod tune;
 pub mod units;
+
+pub use check::check;

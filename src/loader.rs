@@ -136,8 +136,9 @@ where
     drop(copiers);
     machine.quiesce().await;
 
-    let (Remains { in_flight, slots_lent, slots_given_up, lent_batches, state }, sender) = outgoing.close();
-    let Closed { mut accounts, slots_home, unreported, flushes } = control.close();
+    let (Remains { in_flight, slots_lent, slots_given_up, lent_batches, mut unreported, state }, sender) = outgoing.close();
+    let Closed { mut accounts, slots_home, unreported: mut later, flushes } = control.close();
+    unreported.append(&mut later);
     accounts.in_flight += in_flight;
     debug_assert!(accounts.balanced(), "{accounts}");
     // What is not at home and not with the consumer went with a copy, or is with a stuck job that the machine no longer waits for.

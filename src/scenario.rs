@@ -48,6 +48,7 @@ mod intervals;
 mod load;
 mod measured;
 mod recorded;
+mod replay;
 mod resolve;
 mod simulate;
 mod to_sim;
@@ -56,6 +57,7 @@ mod words;
 
 pub use deliveries::{Deliveries, Findings};
 pub use dlio::{IMPORTED, Imported, LeftOut, import_dlio};
+pub(crate) use edit::rewritten;
 pub use edit::{TUNED, edited};
 pub use emulated::{EMULATED, OBJECT};
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
@@ -63,6 +65,8 @@ pub use frozen::{Fingerprint, Frozen, FrozenError};
 pub use load::{NAMES, Overrides, load, parse, schema, text};
 pub use measured::{Measured, MeasuringError};
 pub use recorded::{Judged, Watched};
+pub use replay::Replay;
+pub(crate) use simulate::{all_ranks, barrier_of, run_rank};
 pub use simulate::{SimulateError, Simulated};
 pub use to_sim::Samples;
 pub use words::{Allowed, Codec, DatasetKind, Design, ImageSize, OnErrors, Order, Resize, Tail};
@@ -92,6 +96,8 @@ pub struct Scenario {
     pub consumer: Consumer,
     /// What goes wrong.
     pub faults: Faults,
+    /// The schedule that it is simulated under, where a check has found one that fails.
+    pub replay: Option<Replay>,
     /// What is expected.
     pub expect: Expectations,
     /// Where each value stands that somebody wrote.

@@ -30,7 +30,6 @@ use crate::{
     model::MachineModel,
     report::Metrics,
     scenario::{Samples, Scenario, SimulateError},
-    sim,
     units::Size,
 };
 
@@ -133,14 +132,8 @@ impl Cut {
         if whole <= most || kept >= samples.count() {
             return Cut { samples: samples.clone(), part: 1.0 };
         }
-        let sizes = match &samples.sizes {
-            sim::Dataset::Drawn { bytes, pixels, .. } => {
-                sim::Dataset::Drawn { count: kept, bytes: bytes.clone(), pixels: pixels.clone() }
-            }
-            sim::Dataset::Listed(sizes) => sim::Dataset::Listed(sizes[..kept as usize].into()),
-        };
         let simulated = kept.saturating_mul(epochs).min(taken);
-        Cut { samples: Samples { sizes, ..samples.clone() }, part: simulated as f64 / whole as f64 }
+        Cut { samples: samples.first(kept), part: simulated as f64 / whole as f64 }
     }
 
     fn is_whole(&self) -> bool {

@@ -8,6 +8,8 @@ use std::{
 use serde_json::Value;
 use towtank::synth;
 
+#[path = "command_line/check.rs"]
+mod check;
 #[path = "command_line/measured.rs"]
 mod measured;
 #[path = "command_line/pages.rs"]

@@ -2,11 +2,17 @@
 //!
 //! A scenario that is meant for this computer is simulated on the reference, so that a test does not depend on who runs it. Without
 //! optimisation a dataset of more than 100 000 samples is cut short.
+//!
+//! Every file in `scenarios/regressions/` is a failure that `towtank check` once found: it is repeated, and must not fail any more.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use towtank::{
+    check::{self, OwnLoader},
     loader::End,
     model,
     scenario::{self, MachineChoice, Overrides, REFERENCE},
@@ -18,14 +24,32 @@ const CUT_TO: u64 = 65_536;
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-    let mut files: Vec<_> = fs::read_dir(&folder).expect("scenarios/").map(|entry| entry.expect("an entry").path()).collect();
+    let holding = files(&folder).into_iter().map(|file| Trial::test(name(&file), move || holds(&file)));
+    let regressions = files(&folder.join("regressions"));
+    let mended = regressions.into_iter().map(|file| Trial::test(format!("regression_{}", name(&file)), move || is_mended(&file)));
+    libtest_mimic::run(&Arguments::from_args(), holding.chain(mended).collect()).exit();
+}
+
+/// The scenarios of a folder, in the order of their names; none when there is no such folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     files.retain(|file| file.extension().is_some_and(|e| e == "toml"));
     files.sort();
-    let trials = files.into_iter().map(|file| {
-        let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
-        Trial::test(name, move || holds(&file))
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+    files
+}
+
+fn name(file: &Path) -> String {
+    file.file_stem().expect("a name").to_string_lossy().into_owned()
+}
+
+fn is_mended(file: &Path) -> Result<(), Failed> {
+    let scenario = scenario::load(&file.to_string_lossy(), &Overrides::default())?;
+    let replayed = check::replay(&scenario, &OwnLoader)?;
+    match replayed.finding {
+        None => Ok(()),
+        Some(finding) => Err(check::story(&scenario.name, &replayed.case, &finding, &replayed.run).into()),
+    }
 }
 
 fn holds(file: &Path) -> Result<(), Failed> {

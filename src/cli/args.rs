@@ -20,6 +20,7 @@ Examples:
   towtank sim my.toml --set loader.threads=8         the same with another number of threads
   towtank run quickstart --data ~/photos             the loader on your own images
   towtank tune imagenet-local --for \"AU >= 95 %\"     how many workers and how much memory that takes
+  towtank check flaky-store --swarm                  whether the loader is right, whatever happens
 
 A scenario is a TOML file, or the name of one that is part of the program:
   quickstart, imagenet-local, imagenet-s3, imagenet-p4d, cluster-64, cluster-1000, mlperf-resnet50,
@@ -48,6 +49,12 @@ pub(crate) enum Verb {
     /// Find the cheapest settings that meet a goal: how many workers, lanes, how much memory it takes
     #[command(after_help = TUNE_EXAMPLES)]
     Tune(TuneArgs),
+    /// Check a scenario's loader under many schedules, costs and faults, and shrink what fails
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Repeat a failure that `check` found, choice by choice
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
     /// Make a folder of photo-like JPEGs
     #[command(after_help = SYNTH_EXAMPLES)]
     Synth(SynthArgs),
@@ -121,6 +128,28 @@ that were not named, then by fewer threads, lanes, slots and prefetched batches.
 
 It searches the epoch's first samples and verifies the winner on the whole scenario under every seed.
 Exit code 1: no settings meet the goal.";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  towtank check flaky-store                          a thousand seeds, each with its own schedule and costs
+  towtank check flaky-store --seeds 100_000 --swarm  each also with its own small settings and kinds of faults
+  towtank check my.toml --swarm --shard 0/4 --json   a quarter of the seeds, on one of four computers
+  towtank check my.toml --seed 4711 --seeds 1        one seed again
+
+What must hold of every run: each sample comes once and in order, errors surface, memory stays within its budget, slots are
+not reused early, nobody who could go on waits, it ends, leaves nothing behind wherever it is stopped, and goes on exactly
+from the state after any batch. A dataset is cut to `--samples`.
+
+A failure is shrunk and written to failures/NAME-SEED.toml; `towtank replay` repeats it, `towtank sim` with `--trace` shows it.
+Exit code 1: an invariant is broken.";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  towtank replay failures/flaky-store-4711.toml
+  towtank sim failures/flaky-store-4711.toml --trace failure.json
+
+A file that is kept in scenarios/regressions/ is repeated by `cargo test`.
+Exit code 1: it still fails; 0: it does not.";
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
@@ -310,6 +339,65 @@ pub(crate) struct TuneArgs {
     /// Write costs, figures and the front as one self-contained page for a browser
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+/// `towtank check`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
+
+    /// Seeds to look at, from the scenario's own, or `--seed`, on
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub(crate) seeds: Count,
+
+    /// Threads; one for each core when left out
+    #[arg(long, value_name = "J")]
+    pub(crate) jobs: Option<Count>,
+
+    /// Who decides between things that may happen at the same instant
+    #[arg(long, value_enum, default_value = "random")]
+    pub(crate) chooser: ChooserArg,
+
+    /// Draw small settings and some kinds of faults for each seed too
+    #[arg(long)]
+    pub(crate) swarm: bool,
+
+    /// Look at every N-th seed only, from the I-th on, counted from 0
+    #[arg(long, value_name = "I/N")]
+    pub(crate) shard: Option<String>,
+
+    /// Samples that the dataset is cut to
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub(crate) samples: Count,
+
+    /// Go on after a failure, and report every seed that fails
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Folder for the scenarios of failures; `failures` when left out
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Who decides between things that may happen at the same instant.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ChooserArg {
+    /// First come, first served: only costs and faults differ from seed to seed
+    Fifo,
+    /// By chance, by the seed
+    Random,
+}
+
+/// `towtank replay`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ReplayArgs {
+    /// The scenario that `check` wrote
+    pub(crate) file: String,
+
+    /// Print what came of it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `towtank schema`

@@ -176,10 +176,12 @@ impl<U> Assembly<U> {
 
     /// A sample failed: one whose number was drained, or one that never got a number.
     pub(super) fn fail(&mut self, index: u64, item: Item, failure: Failure, now: Time) {
+        let skipped = Skipped { item, failure };
         if self.over {
+            // No batch will report it.
+            self.skipped.push(skipped);
             return;
         }
-        let skipped = Skipped { item, failure };
         if item.epoch > self.now.epoch {
             self.later.push_back((index, skipped));
         } else {

@@ -209,7 +209,8 @@ impl<M: Machine> Control<M> {
             }
             Resolution::Lost(failure) => {
                 core.accounts.count_skipped(failure.kind);
-                core.assembly.fatal(failure);
+                core.assembly.fatal(failure.clone());
+                core.assembly.fail(index, item, failure, now);
             }
         }
         self.settle(core, now);
@@ -297,25 +298,28 @@ impl<M: Machine> Control<M> {
         let core = &mut *self.core.borrow_mut();
         let mut in_flight = self.ledger.unresolved() as u64 + core.ring.filled() + core.assembly.len() as u64;
         let mut slots = core.assembly.give_up();
+        let mut unreported = Vec::new();
         for output in std::mem::take(&mut core.assembly.outputs) {
             match output {
                 Output::Piece { slots: mut piece, .. } => slots.append(&mut piece),
-                Output::Batch(Sealed { slots: mut piece, items, .. }) => {
+                Output::Batch(Sealed { slots: mut piece, items, mut skipped, .. }) => {
                     in_flight += items.len() as u64;
+                    unreported.append(&mut skipped);
                     slots.append(&mut piece);
                 }
                 Output::Discard { .. } | Output::Fail(_) | Output::End => {}
             }
         }
         slots.extend(self.found.take_all());
-        core.ring.give_up();
+        unreported.append(&mut core.assembly.take_unreported());
+        unreported.append(&mut core.ring.give_up());
         for slot in slots {
             core.ring.come_home(slot);
         }
         Closed {
             accounts: Accounts { in_flight, ..core.accounts },
             slots_home: core.ring.at_home(),
-            unreported: core.assembly.take_unreported(),
+            unreported,
             flushes: core.flushes,
         }
     }

@@ -130,7 +130,7 @@ pub struct Outcome {
     pub slots: Slots,
     /// The state after the last batch that the consumer took.
     pub state: State,
-    /// Samples that failed after the last batch, and so came with none.
+    /// Samples that failed and came with no batch that the consumer took, but for the one whose error it was told.
     pub unreported: Vec<Skipped>,
     /// Unfinished batches that were moved to the device to make room in the ring.
     pub flushes: u64,

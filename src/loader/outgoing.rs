@@ -31,7 +31,7 @@ use super::{
     channel::{Note, Sender, Status},
     control::Control,
     error::Error,
-    outcome::End,
+    outcome::{End, Skipped},
     settings::Resolved,
     state::State,
     transfer::{Copies, Copy},
@@ -103,6 +103,8 @@ pub(super) struct Outgoing<M: Machine> {
     slots_given_up: usize,
     /// Samples of sealed batches that were given up.
     samples_given_up: u64,
+    /// Failed samples that came with batches which nobody took.
+    unreported: Vec<Skipped>,
 }
 
 /// What is left when all is over.
@@ -111,6 +113,7 @@ pub(super) struct Remains {
     pub(super) slots_lent: usize,
     pub(super) slots_given_up: usize,
     pub(super) lent_batches: u64,
+    pub(super) unreported: Vec<Skipped>,
     pub(super) state: State,
 }
 
@@ -148,6 +151,7 @@ impl<M: Machine> Outgoing<M> {
             lent_batches: 0,
             slots_given_up: 0,
             samples_given_up: 0,
+            unreported: Vec::new(),
         }
     }
 
@@ -408,6 +412,7 @@ impl<M: Machine> Outgoing<M> {
         }
         if let Some(sealed) = departure.sealed {
             self.samples_given_up += sealed.items.len() as u64;
+            self.unreported.extend(sealed.skipped);
             self.come_home(sealed.slots);
         }
     }
@@ -444,18 +449,23 @@ impl<M: Machine> Outgoing<M> {
             self.slots_given_up += departure.copying;
             self.dispose(departure);
         }
+        // Batches that are ready go before those that were on their way.
+        let mut unreported = Vec::new();
         for content in std::mem::take(&mut self.untaken) {
+            unreported.extend(content.skipped);
             if let Memory::Slots(slots) = content.memory {
                 self.lent_slots -= slots.len();
                 self.come_home(slots);
             }
         }
+        unreported.append(&mut self.unreported);
         let untaken = self.sent.iter().map(|sent| sent.items.len() as u64).sum::<u64>();
         let remains = Remains {
             in_flight: self.samples_given_up + untaken,
             slots_lent: self.lent_slots,
             slots_given_up: self.slots_given_up,
             lent_batches: self.lent_batches,
+            unreported,
             state: self.state,
         };
         (remains, self.sender)

@@ -44,6 +44,7 @@
 
 use std::collections::VecDeque;
 
+use super::outcome::Skipped;
 use crate::{
     failure::Failure,
     machine::{Item, Slot, Time},
@@ -151,13 +152,16 @@ impl<U> Ring<U> {
         self.entries.iter().flatten().filter(|entry| entry.result.is_ok()).count() as u64
     }
 
-    /// Gives up what is not drained: its slots are free again.
-    pub(super) fn give_up(&mut self) {
-        for entry in std::mem::take(&mut self.entries).into_iter().flatten() {
-            if let Ok((slot, _)) = entry.result {
-                self.come_home(slot);
+    /// Gives up what is not drained: its slots are free again. Returns what had failed.
+    pub(super) fn give_up(&mut self) -> Vec<Skipped> {
+        let mut skipped = Vec::new();
+        for Entry { item, result, .. } in std::mem::take(&mut self.entries).into_iter().flatten() {
+            match result {
+                Ok((slot, _)) => self.come_home(slot),
+                Err(failure) => skipped.push(Skipped { item, failure }),
             }
         }
+        skipped
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! It takes each batch's samples and skipped samples with their places in the plan, on either machine. A sample is *once* when its
 //! place was neither delivered nor skipped before, and *all there* when, at the end of a finished plan, delivered, skipped and dropped
-//! places add up to the planned ones. Places rise within an epoch, and epochs follow one another, when order is *kept*.
+//! places add up to the planned ones. Places rise within an epoch, and epochs follow one another, when order is *kept*; in completion
+//! order only epochs do.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use crate::{
-    loader::{Batch, End, Error, Outcome, Resolved},
+    loader::{Batch, End, Error, Order, Outcome, Resolved},
     machine::Item,
 };
 
@@ -15,6 +16,10 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     planned: u64,
+    /// Samples that may be left out at the end of epochs, where no books say how many were.
+    droppable: u64,
+    /// Whether places rise within an epoch.
+    by_plan: bool,
     /// Places that came, one bit each, by epoch.
     came: BTreeMap<u32, Vec<u64>>,
     places: u64,
@@ -44,7 +49,19 @@ impl Deliveries {
         let places = settings.samples + u64::from(settings.world);
         let already = start.taken().len();
         let planned = (start.epoch()..plan.epochs()).map(|epoch| plan.shape(epoch).samples).sum::<u64>() - already;
-        Deliveries { planned, came: BTreeMap::new(), places, delivered: 0, skipped: 0, last: None, twice: None, disorder: None }
+        let epochs = u64::from(plan.epochs().saturating_sub(start.epoch()));
+        Deliveries {
+            planned,
+            droppable: if settings.drop_last { epochs * (settings.batch as u64 - 1) } else { 0 },
+            by_plan: settings.order == Order::Plan,
+            came: BTreeMap::new(),
+            places,
+            delivered: 0,
+            skipped: 0,
+            last: None,
+            twice: None,
+            disorder: None,
+        }
     }
 
     /// Takes one batch, in the order in which the consumer got it.
@@ -52,16 +69,15 @@ impl Deliveries {
         self.take_items(batch.items(), batch.skipped().iter().map(|s| s.item));
     }
 
-    /// Takes the samples of a batch, and those that were left out before it.
-    pub(super) fn take_items(&mut self, items: &[Item], skipped: impl IntoIterator<Item = Item>) {
+    /// Takes the samples of one batch, and those that were left out before the last of them.
+    pub(crate) fn take_items(&mut self, items: &[Item], skipped: impl IntoIterator<Item = Item>) {
         for item in items {
             self.once(*item, "delivered");
             let place = (item.epoch, item.position);
-            if let Some(last) = self.last
-                && place.cmp(&last) != Ordering::Greater
+            if let Some((epoch, position)) = self.last
                 && self.disorder.is_none()
+                && (item.epoch < epoch || self.by_plan && item.epoch == epoch && item.position <= position)
             {
-                let (epoch, position) = last;
                 self.disorder = Some(format!("{} came after position {position} of epoch {epoch}", name(item)));
             }
             self.last = Some(place);
@@ -86,6 +102,21 @@ impl Deliveries {
                 self.twice.get_or_insert_with(|| format!("{} was {how}, but the plan has no such place", name(&item)));
             }
         }
+    }
+
+    /// What is wrong with what came so far, when anything is.
+    pub(crate) fn so_far(&self) -> Option<Findings> {
+        let found = |wrong: &Option<String>| wrong.clone().map_or(Ok(()), Err);
+        let wrong = self.twice.is_some() || self.disorder.is_some();
+        wrong.then(|| Findings { exactly_once: found(&self.twice), order_kept: found(&self.disorder) })
+    }
+
+    /// After the last batch of a plan that ended by itself, of a loader that keeps no books.
+    pub(crate) fn finish_without_books(self) -> Findings {
+        let all = self.delivered + self.skipped;
+        let missing = (all > self.planned || all + self.droppable < self.planned)
+            .then(|| format!("{} delivered + {} skipped is not the {} planned", self.delivered, self.skipped, self.planned));
+        Findings { exactly_once: self.twice.or(missing).map_or(Ok(()), Err), order_kept: self.disorder.map_or(Ok(()), Err) }
     }
 
     /// After the last batch: what came of it all, given the loader's own books.

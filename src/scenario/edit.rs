@@ -47,6 +47,50 @@ pub fn edited(
     Ok(format!("{TUNED}: {note}\n{body}"))
 }
 
+/// A scenario's text with `overrides` written into it, then fields written and, where they have no value, taken out, and without the
+/// expectations of its figures. `name` is what errors call the text.
+///
+/// # Errors
+///
+/// When it is not TOML, or a field cannot be where it is said to be.
+pub(crate) fn rewritten(
+    name: &str,
+    text: &str,
+    overrides: &Overrides,
+    fields: &[(String, Option<String>)],
+) -> Result<String, Trouble> {
+    let mut document: DocumentMut =
+        text.parse().map_err(|e: toml_edit::TomlError| Diagnostic::new(format!("`{name}` is not TOML: {}", e.message())))?;
+    for set in &overrides.sets {
+        put(document.as_table_mut(), set)?;
+    }
+    if let Some(expect) = document.get_mut("expect").and_then(Item::as_table_like_mut) {
+        let others: Vec<String> = expect.iter().map(|(key, _)| key.to_owned()).filter(|key| !KEPT.contains(&&key[..])).collect();
+        for key in others {
+            expect.remove(&key);
+        }
+    }
+    document.remove("replay");
+    for (path, value) in fields {
+        match value {
+            Some(value) => put(document.as_table_mut(), &format!("{path}={value}"))?,
+            None => take_out(document.as_table_mut(), path),
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// Takes a field out of a table, if it is there.
+fn take_out(root: &mut Table, path: &str) {
+    let (parents, last) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut table: &mut dyn TableLike = root;
+    for part in parents.split('.').filter(|part| !part.is_empty()) {
+        let Some(inner) = table.get_mut(part).and_then(Item::as_table_like_mut) else { return };
+        table = inner;
+    }
+    table.remove(last);
+}
+
 /// Writes `path.to.field=value` into a table; `value` is TOML, or else taken as text. What stood beside the old value stays.
 fn put(root: &mut Table, set: &str) -> Result<(), Diagnostic> {
     let wrong = |why: &str| Diagnostic::new(format!("`{set}` cannot be written into the scenario: {why}"));

@@ -80,6 +80,7 @@ pub(super) fn resolve(name: &str, file: File, errors: &Errors) -> Scenario {
         loader,
         ranks,
         faults: faults(&file.faults, errors),
+        replay: super::replay::resolve(&file.replay, errors),
         expect: file.expect,
         places,
     }

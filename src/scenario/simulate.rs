@@ -1,12 +1,12 @@
 //! A scenario on the simulated machine, from beginning to end.
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
+use std::{cell::RefCell, collections::VecDeque, future::Future, rc::Rc, sync::Arc};
 
 use super::{Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings};
 use crate::{
     designs::{WorkerProcesses, worker_processes::DataLoader},
     document::Trouble,
-    loader::{self, Batches, Outcome, Resolved, Settings, SettingsError, stage},
+    loader::{self, Batch, Batches, Outcome, Resolved, Settings, SettingsError, stage},
     machine::{Machine, Tags, Unit},
     model::MachineModel,
     report::{Expectation, Facts, Metrics, Report},
@@ -105,9 +105,15 @@ impl Scenario {
         let recorder = recorder.preparation_servers(u32::try_from(servers).unwrap_or(u32::MAX));
         let consumer = self.consumer.clone();
         let plans = self.of_ranks(&resolved)?;
-        let barrier = (self.ranks.barrier && plans.len() > 1).then(|| SimBarrier::new(u32::from(self.ranks.count)));
-        let ranks = self.ranks;
-        let run = move |machine: SimMachine<Tags>| run(machine, plans, ranks, workers, consumer, barrier);
+        let (ranks, barrier) = (self.ranks, barrier_of(&self.ranks));
+        let run = move |machine: SimMachine<Tags>| {
+            let rank = |resolved: Resolved| {
+                let node = machine.on_node(ranks.node_of(resolved.settings.rank));
+                Ended::of_rank(node, resolved, workers.clone(), consumer.clone(), barrier.clone())
+            };
+            let all = plans.into_iter().map(rank).collect();
+            all_ranks(machine, all)
+        };
         let ended = sim::run(config, recorder, run).map_err(SimulateError::Stall)?;
         let Ended { outcome, findings, error } = Ended::of_ranks(ended.value);
         let facts = Facts { cpu_s: Some(ended.cpu_ns as f64 / 1e9), ..facts };
@@ -118,7 +124,7 @@ impl Scenario {
     }
 
     /// What each rank's loader is told; `first` is what the first is.
-    fn of_ranks(&self, first: &Resolved) -> Result<Vec<Resolved>, Trouble> {
+    pub(crate) fn of_ranks(&self, first: &Resolved) -> Result<Vec<Resolved>, Trouble> {
         let settings = |rank| Settings { rank, ..first.settings.clone() };
         let wrong = |error: SettingsError| Trouble::from(self.explain(&error, 0, 0));
         let rest = (1..self.ranks.count).map(|rank| settings(rank).resolve().map_err(wrong));
@@ -190,6 +196,7 @@ impl Scenario {
 }
 
 type TagBatches = Batches<<SimMachine<Tags> as Machine>::DeviceBatch, Unit<SimMachine<Tags>>>;
+type TagBatch = Batch<<SimMachine<Tags> as Machine>::DeviceBatch, Unit<SimMachine<Tags>>>;
 
 /// Copies to devices that can be under way at once: as many as loaders ask for, and no more than there are engines.
 fn copies_of(by: &sim::CopyBy, of_a_rank: u32, ranks: &Ranks) -> u32 {
@@ -210,6 +217,24 @@ struct Ended {
 }
 
 impl Ended {
+    /// One rank, to its end.
+    async fn of_rank(
+        machine: SimMachine<Tags>,
+        resolved: Resolved,
+        workers: Option<WorkerProcesses>,
+        consumer: Consumer,
+        barrier: Option<SimBarrier>,
+    ) -> Ended {
+        if let Some(workers) = workers {
+            let loader = DataLoader::new(&machine, &resolved, workers);
+            return consume_of_workers(&machine, loader, Deliveries::new(&resolved), &consumer, barrier.as_ref()).await;
+        }
+        let mut deliveries = Deliveries::new(&resolved);
+        let (outcome, error) = run_rank(machine, resolved, consumer, barrier, |batch| deliveries.take(batch)).await;
+        let findings = deliveries.finish(&outcome);
+        Ended { outcome, findings, error }
+    }
+
     /// All ranks as one: the books of the first that failed, else of the first, with everybody's accounts in it; the first finding
     /// of each kind.
     fn of_ranks(ranks: Vec<Ended>) -> Ended {
@@ -230,25 +255,20 @@ impl Ended {
     }
 }
 
-/// All ranks, each on its node, to the end of each.
-async fn run(
-    machine: SimMachine<Tags>,
-    plans: Vec<Resolved>,
-    ranks: Ranks,
-    workers: Option<WorkerProcesses>,
-    consumer: Consumer,
-    barrier: Option<SimBarrier>,
-) -> Vec<Ended> {
-    if plans.len() == 1 {
-        let alone = plans.into_iter().next().expect("there is one");
-        return vec![run_rank(machine, alone, workers, consumer, None).await];
+/// Runs all ranks side by side, to the end of each; one alone in the root task.
+pub(crate) async fn all_ranks<T, R>(machine: SimMachine<Tags>, ranks: Vec<R>) -> Vec<T>
+where
+    T: 'static,
+    R: Future<Output = T> + 'static,
+{
+    if ranks.len() == 1 {
+        let alone = ranks.into_iter().next().expect("there is one");
+        return vec![alone.await];
     }
-    let ranks: Vec<_> = plans
+    let ranks: Vec<_> = ranks
         .into_iter()
-        .map(|resolved| {
+        .map(|rank| {
             let (tell, told) = tokio::sync::oneshot::channel();
-            let node = machine.on_node(ranks.node_of(resolved.settings.rank));
-            let rank = run_rank(node, resolved, workers.clone(), consumer.clone(), barrier.clone());
             let task = machine.spawn("rank", async move {
                 let heard = tell.send(rank.await);
                 debug_assert!(heard.is_ok(), "all ranks are waited for");
@@ -263,20 +283,20 @@ async fn run(
     ended
 }
 
-/// One rank, from its first sample to its books.
-async fn run_rank(
+/// The barrier that ranks meet at after every step, when they do.
+pub(crate) fn barrier_of(ranks: &Ranks) -> Option<SimBarrier> {
+    (ranks.barrier && ranks.count > 1).then(|| SimBarrier::new(u32::from(ranks.count)))
+}
+
+/// One rank's loader and consumer, from its first sample to its books; `got` sees every batch as the consumer gets it.
+pub(crate) async fn run_rank(
     machine: SimMachine<Tags>,
     resolved: Resolved,
-    workers: Option<WorkerProcesses>,
     consumer: Consumer,
     barrier: Option<SimBarrier>,
-) -> Ended {
-    if let Some(workers) = workers {
-        let loader = DataLoader::new(&machine, &resolved, workers);
-        return consume_of_workers(&machine, loader, Deliveries::new(&resolved), &consumer, barrier.as_ref()).await;
-    }
+    got: impl FnMut(&TagBatch),
+) -> (Outcome, Option<loader::Error>) {
     let (sender, batches) = loader::channel(machine.clock());
-    let deliveries = Deliveries::new(&resolved);
     let stages = stage::fetch(&resolved.settings);
     let books = Rc::new(RefCell::new(None));
     let loader = machine.spawn("loader", {
@@ -286,21 +306,20 @@ async fn run_rank(
             *books.borrow_mut() = Some(outcome);
         }
     });
-    let (deliveries, error) = consume(&machine, batches, deliveries, &consumer, barrier.as_ref()).await;
+    let error = consume(&machine, batches, got, &consumer, barrier.as_ref()).await;
     drop(loader);
     let outcome = books.take().expect("the loader has reported before its batches were closed");
-    let findings = deliveries.finish(&outcome);
-    Ended { outcome, findings, error }
+    (outcome, error)
 }
 
 /// The train step: takes a batch, works on it, gives back the oldest it holds, asks for the next.
 async fn consume(
     machine: &SimMachine<Tags>,
     mut batches: TagBatches,
-    mut deliveries: Deliveries,
+    mut got: impl FnMut(&TagBatch),
     consumer: &Consumer,
     barrier: Option<&SimBarrier>,
-) -> (Deliveries, Option<loader::Error>) {
+) -> Option<loader::Error> {
     machine.sleep(consumer.start_up.to_std()).await;
     let mut held = VecDeque::new();
     let mut taken = 0;
@@ -309,7 +328,7 @@ async fn consume(
         match batches.recv().await {
             Some(Ok(batch)) => {
                 taken += 1;
-                deliveries.take(&batch);
+                got(&batch);
                 held.push_back(batch);
                 machine.step(consumer.step_duration()).await;
                 if let Some(barrier) = barrier {
@@ -332,7 +351,7 @@ async fn consume(
         barrier.leave();
     }
     batches.closed().await;
-    (deliveries, error)
+    error
 }
 
 /// The same train step in the main process of worker processes, which start when it first asks.

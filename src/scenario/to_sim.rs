@@ -95,6 +95,20 @@ impl Samples {
     pub fn count(&self) -> u64 {
         self.sizes.count()
     }
+
+    /// The first `count` of them, or all. What is known of the largest stays.
+    #[must_use]
+    pub fn first(&self, count: u64) -> Samples {
+        let sizes = match &self.sizes {
+            sim::Dataset::Drawn { count: all, bytes, pixels } => {
+                sim::Dataset::Drawn { count: count.min(*all), bytes: bytes.clone(), pixels: pixels.clone() }
+            }
+            sim::Dataset::Listed(sizes) => {
+                sim::Dataset::Listed(sizes[..usize::try_from(count).unwrap_or(usize::MAX).min(sizes.len())].into())
+            }
+        };
+        Samples { sizes, ..*self }
+    }
 }
 
 impl Scenario {
@@ -158,6 +172,7 @@ impl Scenario {
             nodes: self.ranks.nodes(),
             dataset: samples.sizes.clone(),
             faults: self.faults.clone(),
+            chooser: self.replay.as_ref().map_or(sim::Chooser::Fifo, |replay| replay.chooser.clone()),
             ..machine.to_config(self.threads(machine), &self.store_on(machine)?)
         };
         Ok(match self.consumer.link {
@@ -249,7 +264,7 @@ impl Scenario {
     }
 
     /// The loader's complaint in the scenario's words, at the scenario's place.
-    pub(super) fn explain(&self, error: &SettingsError, threads: u64, frame_bytes: u64) -> Diagnostic {
+    pub(crate) fn explain(&self, error: &SettingsError, threads: u64, frame_bytes: u64) -> Diagnostic {
         let mebibytes = |bytes: u64| match bytes {
             0..1_000_000 => format!("{:.0} KiB", bytes as f64 / 1024.0),
             _ => format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),

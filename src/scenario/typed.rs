@@ -229,6 +229,22 @@ typed! {
     }
 }
 
+typed! {
+    /// `[replay]`
+    pub(super) struct Replay {
+        /// What `towtank check` found broken.
+        invariant: String = "exactly_once",
+        /// The choices that differ from first come, first served; none when left out.
+        tape: super::replay::Choices,
+        /// Seed of a schedule by chance, instead of a tape.
+        random: Count = 4711,
+        /// The batch, counted from 0, after which another run goes on.
+        resume_after: Count = 3,
+        /// Hash of the trace.
+        trace_hash: super::replay::Hash,
+    }
+}
+
 documented! {
     /// A whole file.
     pub(super) struct File {
@@ -247,6 +263,8 @@ documented! {
         pub(super) consumer: Consumer,
         /// What goes wrong.
         pub(super) faults: Faults,
+        /// The schedule under which it failed a check, as `towtank check` writes it.
+        pub(super) replay: Replay,
         /// What is expected of it all.
         pub(super) expect: super::expect::Expectations,
     }
@@ -256,7 +274,7 @@ impl File {
     pub(super) fn read(root: Section<'_>) -> File {
         root.documents(File::DOCS);
         let top = Top::read(&root);
-        let sections = ["dataset", "store", "loader", "consumer", "faults", "ranks"].map(|name| root.section(name));
+        let sections = ["dataset", "store", "loader", "consumer", "faults", "ranks", "replay"].map(|name| root.section(name));
         let file = File {
             top,
             dataset: Dataset::read(&sections[0]),
@@ -265,8 +283,12 @@ impl File {
             consumer: Consumer::read(&sections[3]),
             faults: Faults::read(&sections[4]),
             ranks: Ranks::read(&sections[5]),
+            replay: Replay::read(&sections[6]),
             expect: super::expect::Expectations::read(root.section("expect")),
         };
+        if file.replay.invariant.is_none() && root.has("replay") && !sections[6].has("invariant") {
+            sections[6].missing("invariant", "\"exactly_once\"");
+        }
         if file.top.title.is_none() && !root.has("title") {
             root.missing("title", "\"what this scenario shows\"");
         }
@@ -285,6 +307,7 @@ impl File {
         self.ranks.note(&mut places);
         self.consumer.note(&mut places);
         self.faults.note(&mut places);
+        self.replay.note(&mut places);
         places
     }
 }

@@ -230,7 +230,9 @@ impl Outcome<()> {
 fn conclude<P: SimPayload>(inner: &Inner<P>, decider: Decider, stalled: Option<StallReason>) -> Result<Outcome<()>, Box<Stall>> {
     let core = &mut *inner.core.borrow_mut();
     if let Some(reason) = stalled {
-        return Err(Stall::of(core, reason));
+        let mut stall = Stall::of(core, reason);
+        stall.tape = decider.into_tape();
+        return Err(stall);
     }
     let Core { tasks, world } = core;
     let now = world.now;

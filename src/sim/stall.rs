@@ -3,6 +3,7 @@
 use std::{fmt, panic::Location};
 
 use super::{
+    Tape,
     executor::{TaskView, Waiter},
     leaf::Phase,
     machine::Core,
@@ -137,6 +138,8 @@ pub struct Stall {
     pub accounts: Vec<Balance>,
     /// The trace until then.
     pub recorder: Recorder,
+    /// The choices made, where [`Config::keep_tape`](super::Config::keep_tape) says so.
+    pub tape: Option<Tape>,
 }
 
 impl Stall {
@@ -158,6 +161,7 @@ impl Stall {
             running_alone: world.running_alone(),
             accounts,
             recorder: std::mem::take(&mut core.world.recorder),
+            tape: None,
         })
     }
 }

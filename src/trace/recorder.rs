@@ -110,6 +110,11 @@ impl Recorder {
         self.kept.as_deref().unwrap_or_default()
     }
 
+    /// Takes the kept events out.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.kept.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// The run over time; `None` without [`keep_timeline`](Recorder::keep_timeline).
     pub fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_deref()

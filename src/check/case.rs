@@ -1,0 +1,130 @@
+//! What one run is a function of: a small scenario, a schedule, and the batch to go on from.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{
+    document::{Diagnostic, Trouble},
+    loader::Resolved,
+    model::{MachineModel, Measured},
+    scenario::{Dataset, MachineChoice, REFERENCE, Samples, Scenario},
+    sim::{self, Chooser},
+    units::Count,
+};
+
+/// Samples that a scenario is cut to, unless it is told otherwise.
+pub const SAMPLES: u64 = 64;
+
+/// What stays the same from run to run: the machine, and how large samples are.
+#[derive(Debug)]
+pub struct Base {
+    machine: MachineModel,
+    samples: Samples,
+    /// The simulated machine with so many threads: making its tables takes longer than a run.
+    machines: Mutex<BTreeMap<u64, sim::Config>>,
+    /// The scenario, cut.
+    pub(super) scenario: Scenario,
+    /// Samples of the scenario as it was.
+    pub(super) whole: u64,
+}
+
+impl Base {
+    /// The scenario, cut to so many samples. One that is meant for this computer is checked on [`REFERENCE`], so that what is found is
+    /// found again anywhere.
+    ///
+    /// # Errors
+    ///
+    /// When the machine's model cannot be read, the samples are those of a folder, or scenario and machine do not fit together.
+    pub fn new(scenario: &Scenario, samples_most: u64) -> Result<Base, Trouble> {
+        let mut scenario = scenario.clone();
+        if scenario.machine == MachineChoice::This {
+            scenario.machine = MachineChoice::Named(REFERENCE.to_owned());
+        }
+        let machine = scenario.machine_model()?;
+        let Some(samples) = scenario.samples()? else {
+            let wrong = Diagnostic::new("the images of a folder cannot be checked: what fails must be found again anywhere");
+            let wrong = wrong.at(scenario.places.of("dataset.path"));
+            return Err(wrong.hint("check with sizes of a model: `--set dataset.kind=synthetic` and without `dataset.path`").into());
+        };
+        let whole = samples.count();
+        cut(&mut scenario, whole.min(samples_most.max(1)));
+        // Nobody reads them in a run, and every run has a copy of the rest.
+        scenario.description = None;
+        scenario.places = Default::default();
+        scenario.expect = Default::default();
+        scenario.replay = None;
+        let base = Base { machine, samples, machines: Mutex::default(), scenario, whole };
+        base.settings(&base.scenario).map(|_| base)
+    }
+
+    /// Samples after the cut.
+    pub fn samples(&self) -> u64 {
+        count(&self.scenario)
+    }
+
+    /// The samples of a scenario made of this one.
+    fn samples_of(&self, scenario: &Scenario) -> Samples {
+        self.samples.first(count(scenario))
+    }
+
+    /// The simulated machine of a scenario made of this one: as [`Scenario::to_sim`] says it.
+    pub(super) fn config(&self, scenario: &Scenario) -> Result<sim::Config, Trouble> {
+        let threads = scenario.threads(&self.machine);
+        let samples = self.samples_of(scenario);
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = match machines.get(&threads) {
+            Some(machine) => machine.clone(),
+            None => {
+                let machine = scenario.to_sim(&self.machine, &samples)?;
+                machines.insert(threads, machine.clone());
+                machine
+            }
+        };
+        drop(machines);
+        Ok(sim::Config {
+            seed: scenario.seed,
+            nodes: scenario.ranks.nodes(),
+            dataset: samples.sizes,
+            faults: scenario.faults.clone(),
+            ..machine
+        })
+    }
+
+    /// What each rank's loader is told.
+    pub(super) fn plans(&self, scenario: &Scenario) -> Result<Vec<Resolved>, Trouble> {
+        let first = self.settings(scenario)?.resolve().expect("`Scenario::settings` has resolved them");
+        scenario.of_ranks(&first)
+    }
+
+    /// What the first rank's loader is told.
+    pub(super) fn settings(&self, scenario: &Scenario) -> Result<crate::loader::Settings, Trouble> {
+        scenario.settings(scenario.threads(&self.machine), &self.samples_of(scenario))
+    }
+}
+
+/// Samples of a scenario that has been cut.
+pub(super) fn count(scenario: &Scenario) -> u64 {
+    scenario.dataset.count().unwrap_or(0)
+}
+
+/// Leaves a scenario so many samples.
+pub(super) fn cut(scenario: &mut Scenario, samples: u64) {
+    match &mut scenario.dataset {
+        Dataset::Synthetic { count, .. } => *count = samples,
+        Dataset::Drawn(model) => model.count = Measured::plain(Count(samples)),
+        Dataset::Folder(_) => {}
+    }
+}
+
+/// One case: all that its runs are a function of.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What is loaded, how, by whom, and what goes wrong.
+    pub scenario: Scenario,
+    /// The schedule.
+    pub chooser: Chooser,
+    /// A batch, from 0, after which another run goes on.
+    pub resume_after: Option<u64>,
+}

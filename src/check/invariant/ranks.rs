@@ -1,0 +1,123 @@
+//! Ranks share an epoch.
+
+use std::collections::BTreeMap;
+
+use super::{Asked, Broken, Ended, Invariant, name};
+use crate::{check::design::Got, loader::Tail, machine::Item};
+
+/// Ranks share each epoch: no sample goes to two of them, together they have all, and where the tail says so they deliver the same number
+/// of batches. It is broken by a sample that two ranks got, by one that no rank was given, and by a rank with a step more than another, at
+/// which data-parallel training hangs.
+pub struct RanksShare<'a> {
+    asked: Asked<'a>,
+    /// Who got a position, by epoch.
+    owners: BTreeMap<(u32, u64), u16>,
+    batches: Vec<u64>,
+}
+
+impl<'a> RanksShare<'a> {
+    /// Before a run.
+    pub fn new(asked: Asked<'a>) -> RanksShare<'a> {
+        RanksShare { asked, owners: BTreeMap::new(), batches: vec![0; asked.ranks.len()] }
+    }
+
+    fn is_whole(&self) -> bool {
+        let world = self.asked.ranks.first().map_or(0, |rank| usize::from(rank.settings.world));
+        self.asked.ranks.len() > 1 && self.asked.ranks.len() == world
+    }
+
+    fn give(&mut self, rank: u16, item: &Item) -> Result<(), Broken> {
+        match self.owners.insert((item.epoch, item.position), rank) {
+            Some(other) if other != rank => {
+                Err(Broken::new(format!("{} went to rank {other} and to rank {rank}", name(item))).by(rank, *item))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Invariant for RanksShare<'_> {
+    fn name(&self) -> &'static str {
+        "ranks_disjoint_complete_equal"
+    }
+
+    fn batch(&mut self, got: &Got) -> Result<(), Broken> {
+        if self.is_whole() {
+            self.batches[usize::from(got.rank)] += 1;
+            let skipped = got.skipped.iter().map(|s| &s.item);
+            let given = got.items.iter().chain(skipped).try_for_each(|item| self.give(got.rank, item));
+            given.map_err(|broken| broken.at(got.at))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, ended: &Ended<'_>) -> Result<(), Broken> {
+        let ranks = self.asked.ranks;
+        if !self.is_whole() || (0..ranks.len()).any(|rank| !ended.finished(rank as u16)) {
+            return Ok(());
+        }
+        let (settings, start) = (&ranks[0].settings, ranks[0].plan.start());
+        let fixed = settings.tail.fixes_steps();
+        let (least, most) = (self.batches.iter().min(), self.batches.iter().max());
+        if fixed && least != most {
+            let counts: Vec<String> = self.batches.iter().map(u64::to_string).collect();
+            return Err(Broken::new(format!("ranks delivered {} batches, not all the same number", counts.join(", "))));
+        }
+        // What is left out at the end of an epoch is no rank's.
+        if settings.drop_last || settings.tail == Tail::Drop || fixed && self.asked.ranks[0].settings.batch > 1 && self.failed(ended) {
+            return Ok(());
+        }
+        let resumed = start.batches() > 0;
+        for epoch in start.epoch() + u32::from(resumed)..settings.epochs {
+            for position in 0..settings.samples {
+                if !self.owners.contains_key(&(epoch, position)) && !unreported(ended, epoch, position) {
+                    let why = format!("no rank was given position {position} of epoch {epoch}");
+                    return Err(Broken::new(why));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RanksShare<'_> {
+    fn failed(&self, ended: &Ended<'_>) -> bool {
+        ended.ends.iter().any(|end| end.outcome.as_ref().is_some_and(|outcome| outcome.accounts.skipped > 0))
+    }
+}
+
+/// Whether a loader's books say that the sample failed after the last batch.
+fn unreported(ended: &Ended<'_>, epoch: u32, position: u64) -> bool {
+    let books = ended.ends.iter().filter_map(|end| end.outcome.as_ref());
+    let mut told = books.flat_map(|outcome| &outcome.unreported);
+    told.any(|skipped| (skipped.item.epoch, skipped.item.position) == (epoch, position))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::example::{asked, got, judge, resolved},
+        *,
+    };
+    use crate::loader::Settings;
+
+    fn judged(tail: Tail, batches: &[Got]) -> Result<(), String> {
+        let ranks = resolved(Settings { world: 2, tail, ..Settings::new(6, 2, 1) });
+        judge(&mut RanksShare::new(asked(&ranks)), &[], batches)
+    }
+
+    #[test]
+    fn a_sample_of_two_ranks_breaks_it_and_so_does_one_of_none() {
+        let share = |second: &[u64]| [got(0, 0, &[0, 2]), got(0, 1, &[4]), got(1, 0, &[1, 3]), got(1, 1, second)];
+        assert_eq!(judged(Tail::Uneven, &share(&[5])), Ok(()));
+        let both = judged(Tail::Uneven, &share(&[4]));
+        assert_eq!(both, Err("sample 4 (epoch 0, position 4) went to rank 0 and to rank 1".to_owned()));
+        assert_eq!(judged(Tail::Uneven, &share(&[])), Err("no rank was given position 5 of epoch 0".to_owned()));
+    }
+
+    #[test]
+    fn a_rank_with_a_step_more_breaks_it_where_steps_are_fixed() {
+        let batches = [got(0, 0, &[0, 2]), got(0, 1, &[4]), got(1, 0, &[1, 3])];
+        assert_eq!(judged(Tail::Pad, &batches), Err("ranks delivered 2, 1 batches, not all the same number".to_owned()));
+    }
+}

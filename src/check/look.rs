@@ -1,0 +1,81 @@
+//! One look at a case: a run, what invariants say of it, and what it is compared with.
+
+use super::{
+    case::{Base, Case},
+    design::Design,
+    marks::{Mark, Reached},
+    relation,
+    run::{Finding, Run, run},
+    swarm::Compare,
+};
+use crate::document::Trouble;
+
+/// What came of it.
+pub(super) struct Looked {
+    /// The case; a batch to go on from is in it when it went on.
+    pub(super) case: Case,
+    pub(super) run: Run,
+    pub(super) finding: Option<Finding>,
+    pub(super) reached: Reached,
+    /// Runs that it took.
+    pub(super) runs: u64,
+}
+
+/// Looks at a case; with `only`, for what breaks the invariant or relation of this name alone.
+pub(super) fn look(
+    base: &Base,
+    mut case: Case,
+    design: &dyn Design,
+    compare: Compare,
+    only: Option<&str>,
+) -> Result<Looked, Trouble> {
+    let run = run(base, &case, design, None)?;
+    let mut reached = Reached::of(&run);
+    let mut finding = run.judge(&case, only);
+    let mut runs = 1;
+    let wanted = |name: &str| only.is_none_or(|only| only == name);
+    if finding.is_none() && run.panic.is_none() {
+        runs = 2;
+        finding = match compare {
+            Compare::Again if wanted(relation::SAME_RUN) => {
+                reached.mark(Mark::Again);
+                relation::same_run(base, &case, design, &run)?
+            }
+            Compare::Sequential if wanted(relation::SAME_ORDER) => {
+                reached.mark(Mark::Sequential);
+                relation::same_order(base, &case, design, &run)?
+            }
+            Compare::Resumed(_) if case.scenario.consumer.leave_after.is_none() && wanted(relation::RESUME_EXACT) => {
+                let Compare::Resumed(part) = compare else { unreachable!("matched above") };
+                let batches = run.plans.first().map_or(0, |_| run.got_by(0).count()) as u64;
+                let k = case.resume_after.unwrap_or((part * batches) >> 32);
+                match batches {
+                    0 => None,
+                    _ => {
+                        reached.mark(Mark::Resumed);
+                        case.resume_after = Some(k);
+                        relation::resume(base, &case, design, &run, k)?
+                    }
+                }
+            }
+            _ => {
+                runs = 1;
+                None
+            }
+        };
+        if finding.as_ref().is_none_or(|finding| finding.invariant != relation::RESUME_EXACT) {
+            case.resume_after = case.resume_after.filter(|_| only.is_some());
+        }
+    }
+    Ok(Looked { case, run, finding, reached, runs })
+}
+
+/// What a run must be compared with for this invariant or relation to be looked at.
+pub(super) fn compare_for(invariant: &str) -> Compare {
+    match invariant {
+        relation::SAME_RUN => Compare::Again,
+        relation::SAME_ORDER => Compare::Sequential,
+        relation::RESUME_EXACT => Compare::Resumed(0),
+        _ => Compare::Nothing,
+    }
+}

@@ -1,0 +1,164 @@
+//! What must hold between two runs of one case.
+
+use std::collections::BTreeSet;
+
+use super::{
+    case::{Base, Case},
+    design::{Design, Got},
+    invariant::{Broken, of_rank},
+    run::{Finding, NO_PANIC, Run, run},
+};
+use crate::{
+    document::Trouble,
+    loader::{End, Error, Order, State},
+    sim::Chooser,
+    trace::Event,
+};
+
+/// The same case is the same run, event for event. Broken by what a seed does not determine: a clock, a hash map's order, an address.
+pub const SAME_RUN: &str = "same_run_again";
+/// In plan order batches are a function of the plan and of the samples that failed: one lane and one thread, first come first served,
+/// deliver the same. Broken by content that depends on who was faster.
+pub const SAME_ORDER: &str = "same_order_any_schedule";
+/// A run that goes on from the state after any batch delivers what the uninterrupted run would have. Broken by a state that counts what
+/// was prefetched, and by one that forgets what failed.
+pub const RESUME_EXACT: &str = "resume_exact";
+
+/// Runs the case again and compares event by event.
+pub(super) fn same_run(base: &Base, case: &Case, design: &dyn Design, first: &Run) -> Result<Option<Finding>, Trouble> {
+    let second = run(base, case, design, None)?;
+    Ok(difference(first, &second).map(|broken| Finding { invariant: SAME_RUN, broken }))
+}
+
+/// The first event in which two runs differ.
+fn difference(first: &Run, second: &Run) -> Option<Broken> {
+    if first.hash == second.hash && first.content_hash() == second.content_hash() && first.panic == second.panic {
+        return None;
+    }
+    let at = first.events.iter().zip(&second.events).position(|(a, b)| a != b);
+    let words = |event: Option<&Event>| {
+        event.map_or("nothing more".to_owned(), |e| {
+            format!("{:?} of {} in stage {} at {}", e.kind, e.sample, e.stage.name().unwrap_or("of the user"), e.time)
+        })
+    };
+    let number = at.unwrap_or(first.events.len().min(second.events.len()));
+    let (a, b) = (first.events.get(number), second.events.get(number));
+    let why = format!("the same case ran differently from event {number} on: {}, and then {}", words(a), words(b));
+    let broken = Broken::new(why);
+    Some(a.or(b).map_or(broken.clone(), |event| broken.at(event.time)))
+}
+
+/// Runs the case with one lane and one thread, and compares what was delivered. Where other samples failed, it says nothing.
+pub(super) fn same_order(base: &Base, case: &Case, design: &dyn Design, whole: &Run) -> Result<Option<Finding>, Trouble> {
+    if whole.plans.iter().any(|plan| plan.settings.order != Order::Plan) {
+        return Ok(None);
+    }
+    let mut alone = Case { chooser: Chooser::Fifo, ..case.clone() };
+    alone.scenario.loader.lanes = Some(1);
+    alone.scenario.loader.threads = Some(1);
+    alone.scenario.loader.fetch_limit = None;
+    alone.scenario.loader.decode_limit = None;
+    let sequential = run(base, &alone, design, None)?;
+    if failed(whole) != failed(&sequential) || sequential.stall.is_some() {
+        return Ok(None);
+    }
+    for rank in 0..whole.plans.len() as u16 {
+        let pairs = whole.got_by(rank).zip(sequential.got_by(rank));
+        for (got, expected) in pairs {
+            if (got.epoch, &got.items) != (expected.epoch, &expected.items) {
+                let why = format!("batch {} held {}, and with one lane {}", got.index, list(got), list(expected));
+                let broken = Broken::new(of_rank(rank, whole.plans.len(), why)).at(got.at).by_batch(rank, got.index);
+                return Ok(Some(Finding { invariant: SAME_ORDER, broken }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn list(got: &Got) -> String {
+    let samples: Vec<String> = got.items.iter().map(|item| item.sample.to_string()).collect();
+    format!("samples {}", samples.join(", "))
+}
+
+/// Samples that a run's consumers were told of as failed.
+fn failed(run: &Run) -> BTreeSet<(u16, u32, u64)> {
+    let mut failed: BTreeSet<_> =
+        run.got.iter().flat_map(|got| got.skipped.iter().map(|s| (got.rank, s.item.epoch, s.item.position))).collect();
+    for end in &run.ends {
+        if let Some(Error::Sample { item, .. } | Error::TooManySkipped { item, .. }) = &end.error {
+            failed.insert((end.rank, item.epoch, item.position));
+        }
+        let unreported = end.outcome.iter().flat_map(|outcome| &outcome.unreported);
+        failed.extend(unreported.map(|s| (end.rank, s.item.epoch, s.item.position)));
+    }
+    failed
+}
+
+/// Goes on from the state after batch `k` of every rank, and compares with the rest. Where a rank has no such batch, or samples failed
+/// that time decides about, it says nothing.
+pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run, k: u64) -> Result<Option<Finding>, Trouble> {
+    let of_rank_k = |rank: u16| whole.got_by(rank).nth(usize::try_from(k).unwrap_or(usize::MAX)).and_then(|got| got.state.clone());
+    let states: Option<Vec<State>> = (0..whole.plans.len() as u16).map(of_rank_k).collect();
+    let finished = whole.ends.iter().all(|end| end.outcome.as_ref().is_some_and(|outcome| outcome.end == End::Finished));
+    let (Some(states), true) = (states, finished) else { return Ok(None) };
+    let mut on = Case { resume_after: None, ..case.clone() };
+    on.scenario.consumer.leave_after = None;
+    let rest = run(base, &on, design, Some(&states))?;
+    if let Some(Finding { invariant, broken }) = rest.judge(&on, None) {
+        let why = format!("going on after batch {k}, {invariant} is broken: {}", broken.why);
+        let invariant = if invariant == NO_PANIC { NO_PANIC } else { RESUME_EXACT };
+        return Ok(Some(Finding { invariant, broken: Broken { why, ..broken } }));
+    }
+    let told_before: BTreeSet<_> = whole
+        .got
+        .iter()
+        .filter(|got| got.index <= states_index(whole, got.rank, k))
+        .flat_map(|got| got.skipped.iter().map(|s| (got.rank, s.item.epoch, s.item.position)))
+        .collect();
+    let expected_failures: BTreeSet<_> = failed(whole).difference(&told_before).copied().collect();
+    let broken = |rank: u16, why: String| {
+        let broken = Broken { rank: Some(rank), ..Broken::new(of_rank(rank, whole.plans.len(), why)).at(rest.end) };
+        Ok(Some(Finding { invariant: RESUME_EXACT, broken }))
+    };
+    if failed(&rest) != expected_failures {
+        return Ok(None);
+    }
+    for rank in 0..whole.plans.len() as u16 {
+        let expected: Vec<&Got> = whole.got_by(rank).skip(k as usize + 1).collect();
+        let got: Vec<&Got> = rest.got_by(rank).collect();
+        if whole.plans[usize::from(rank)].settings.order == Order::Plan {
+            for (got, expected) in got.iter().zip(&expected) {
+                if (got.index, got.epoch, &got.items) != (expected.index, expected.epoch, &expected.items) {
+                    let why = format!(
+                        "going on after batch {k}, batch {} held {}; the uninterrupted run's batch {} held {}",
+                        got.index,
+                        list(got),
+                        expected.index,
+                        list(expected)
+                    );
+                    return broken(rank, why);
+                }
+            }
+            if got.len() != expected.len() {
+                let why = format!("going on after batch {k}, {} batches came and not {}", got.len(), expected.len());
+                return broken(rank, why);
+            }
+        } else if !whole.plans[usize::from(rank)].settings.drop_last {
+            let positions = |batches: &[&Got]| -> BTreeSet<(u32, u64)> {
+                batches.iter().flat_map(|got| got.items.iter().map(|item| (item.epoch, item.position))).collect()
+            };
+            let (got, expected) = (positions(&got), positions(&expected));
+            if let Some(position) = got.symmetric_difference(&expected).next() {
+                let which = if got.contains(position) { "came a second time" } else { "never came" };
+                let why = format!("going on after batch {k}, position {} of epoch {} {which}", position.1, position.0);
+                return broken(rank, why);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Index of a rank's batch number `k` of the run.
+fn states_index(whole: &Run, rank: u16, k: u64) -> u64 {
+    whole.got_by(rank).nth(k as usize).map_or(0, |got| got.index)
+}

@@ -1,0 +1,199 @@
+//! One run of a case, and what invariants say of it.
+
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+};
+
+use super::{
+    case::{Base, Case},
+    design::{Design, Got, Job, RankEnd, Seen},
+    invariant::{self, Asked, Broken, Ended},
+};
+use crate::{
+    document::Trouble,
+    failure::Failure,
+    loader::{Resolved, State},
+    machine::Time,
+    scenario::{all_ranks, barrier_of},
+    sim::{self, Chooser, Left, Limits, Stall, Tape},
+    trace::{Event, Recorder, TraceHash},
+};
+
+/// When a run of a small scenario is given up.
+const LIMITS: Limits = Limits { polls_per_instant: 200_000, events: 2_000_000, time_ns: 24 * 3600 * 1_000_000_000 };
+
+/// The name under which a panic of the loader is reported.
+pub(super) const NO_PANIC: &str = "no_panic";
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Hash of its trace.
+    pub hash: u64,
+    /// Its trace.
+    pub events: Vec<Event>,
+    /// What consumers got, rank after rank, each in order.
+    pub got: Vec<Got>,
+    /// How ranks ended that did.
+    pub ends: Vec<RankEnd>,
+    /// The report, when it came to nothing.
+    pub stall: Option<Box<Stall>>,
+    /// What the loader panicked with, when it did; there is no trace then.
+    pub panic: Option<String>,
+    /// The choices that differed from the default.
+    pub tape: Tape,
+    /// What was left at the end.
+    pub left: Left,
+    /// The most bytes in slots and in batches on the device, on a node.
+    pub held_bytes_peak: u64,
+    /// When it ended.
+    pub end: Time,
+    /// What each rank was to load.
+    pub plans: Vec<Resolved>,
+    /// Whether consumers were to leave early.
+    pub leaves: bool,
+}
+
+/// What is broken, and in which way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Name of the invariant or the relation.
+    pub invariant: &'static str,
+    /// How it is broken.
+    pub broken: Broken,
+}
+
+/// Runs a case. `from` are the states that its ranks go on from, when they do.
+///
+/// # Errors
+///
+/// When the scenario does not fit the machine or itself.
+pub(super) fn run(base: &Base, case: &Case, design: &dyn Design, from: Option<&[State]>) -> Result<Run, Trouble> {
+    let mut config = base.config(&case.scenario)?;
+    config.limits = LIMITS;
+    config.chooser = case.chooser.clone();
+    config.keep_tape = !matches!(case.chooser, Chooser::Fifo);
+    let mut plans = base.plans(&case.scenario)?;
+    if let Some(states) = from {
+        for (plan, state) in plans.iter_mut().zip(states) {
+            let settings = crate::loader::Settings { resume: Some(state.clone()), ..plan.settings.clone() };
+            *plan = settings.resolve().map_err(|error| Trouble::from(case.scenario.explain(&error, 0, 0)))?;
+        }
+    }
+    Ok(simulate(config, plans, case, design))
+}
+
+fn simulate(config: sim::Config, plans: Vec<Resolved>, case: &Case, design: &dyn Design) -> Run {
+    let seen = Rc::new(RefCell::new(Seen::default()));
+    let (consumer, ranks) = (&case.scenario.consumer, case.scenario.ranks);
+    let barrier = barrier_of(&ranks);
+    let first = plans.first().map_or(0, |plan| plan.settings.rank);
+    let root = |machine: sim::SimMachine<crate::machine::Tags>| {
+        let load = |resolved: &Resolved| {
+            let node = machine.on_node(ranks.node_of(resolved.settings.rank - first));
+            let job = Job::new(node.clone(), resolved.clone(), consumer.clone(), barrier.clone(), seen.clone());
+            design.load(node, job)
+        };
+        let loads = plans.iter().map(load).collect();
+        all_ranks(machine, loads)
+    };
+    let ended = catch_unwind(AssertUnwindSafe(|| sim::run(config, Recorder::new().keep_events(), root)));
+    let mut run = match ended {
+        Ok(Ok(mut outcome)) => Run {
+            hash: outcome.recorder.hash(),
+            events: outcome.recorder.take_events(),
+            tape: outcome.tape.unwrap_or_default(),
+            left: outcome.left,
+            held_bytes_peak: outcome.slots_bytes_peak.saturating_add(outcome.device_bytes_peak),
+            end: outcome.end,
+            ..Run::default()
+        },
+        Ok(Err(mut stall)) => Run {
+            hash: stall.recorder.hash(),
+            events: stall.recorder.take_events(),
+            tape: stall.tape.take().unwrap_or_default(),
+            end: stall.at,
+            stall: Some(stall),
+            ..Run::default()
+        },
+        Err(payload) => Run { panic: Some(Failure::panicked(&*payload).message.to_string()), ..Run::default() },
+    };
+    Seen { got: run.got, ends: run.ends } = std::mem::take(&mut *seen.borrow_mut());
+    run.got.sort_by_key(|got| got.rank);
+    run.leaves = consumer.leave_after.is_some();
+    run.plans = plans;
+    run.count_ranks_from(first);
+    run
+}
+
+impl Run {
+    /// Counts ranks from the first that was simulated, so that their numbers are those of the plans.
+    fn count_ranks_from(&mut self, first: u16) {
+        if first == 0 {
+            return;
+        }
+        self.events.iter_mut().for_each(|event| event.rank -= first);
+        self.got.iter_mut().for_each(|got| got.rank -= first);
+        self.ends.iter_mut().for_each(|end| end.rank -= first);
+    }
+
+    /// How it ended, for invariants.
+    pub fn ended(&self) -> Ended<'_> {
+        Ended {
+            got: &self.got,
+            ends: &self.ends,
+            stall: self.stall.as_deref(),
+            left: self.left,
+            held_bytes_peak: self.held_bytes_peak,
+            at: self.end,
+            leaves: self.leaves,
+        }
+    }
+
+    /// What it breaks, invariant after invariant; only the one of this name, when there is one.
+    pub fn judge(&self, case: &Case, only: Option<&str>) -> Option<Finding> {
+        let wanted = |name: &str| only.is_none_or(|only| only == name);
+        if let Some(words) = &self.panic {
+            let finding = Finding { invariant: NO_PANIC, broken: Broken::new(format!("the loader panicked: {words}")) };
+            return wanted(NO_PANIC).then_some(finding);
+        }
+        let asked = Asked { ranks: &self.plans, faults: &case.scenario.faults, seed: case.scenario.seed };
+        let ended = self.ended();
+        invariant::all(asked).into_iter().filter(|invariant| wanted(invariant.name())).find_map(|mut invariant| {
+            let broken = invariant::fold(&mut *invariant, &self.events, &ended).err()?;
+            Some(Finding { invariant: invariant.name(), broken })
+        })
+    }
+
+    /// Batches of a rank, in order.
+    pub fn got_by(&self, rank: u16) -> impl Iterator<Item = &Got> {
+        self.got.iter().filter(move |got| got.rank == rank)
+    }
+
+    /// Hash of all that consumers got, batch by batch, without times.
+    pub fn content_hash(&self) -> u64 {
+        let mut hash = TraceHash::EMPTY;
+        let mut word = |a: u64, b: u64, c: u32, rank: u16| {
+            hash.update(&Event { sample: a, bytes: b, epoch: c, rank, ..NOTHING });
+        };
+        for got in &self.got {
+            word(got.index, got.items.len() as u64, got.epoch, got.rank);
+            got.items.iter().for_each(|item| word(item.sample, item.position, item.epoch, got.rank));
+        }
+        hash.get()
+    }
+}
+
+/// An event that says nothing.
+const NOTHING: Event = Event {
+    time: Time::ZERO,
+    since: Time::ZERO,
+    sample: 0,
+    bytes: 0,
+    epoch: 0,
+    rank: 0,
+    stage: crate::trace::StageId::LOADER,
+    kind: crate::trace::Kind::Launch,
+};

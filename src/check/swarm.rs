@@ -1,0 +1,173 @@
+//! What a seed explores: a schedule, and in a swarm also small settings, a subset of the fault families, and how far costs spread.
+//!
+//! All is drawn by `(seed, EXPLORE, what)`, so that a seed is a case, and is found again. A swarm leaves features out at random, since
+//! a test in which everything is on at once seldom gets deep into anything (Groce et al., Swarm Testing, 2012).
+
+use super::case::{Base, Case, cut};
+use crate::{
+    draw::{Purpose, below, draw},
+    fault::{Faults, Hits},
+    scenario::{OnErrors, Scenario},
+    sim::Chooser,
+    units::{Duration, Size},
+};
+
+/// Who decides between things that may happen at the same instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Schedule {
+    /// First come, first served: only costs differ from seed to seed.
+    Fifo,
+    /// By chance, by the seed.
+    #[default]
+    Random,
+}
+
+/// What a run is compared with, beside what invariants say of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compare {
+    /// Nothing.
+    Nothing,
+    /// Itself.
+    Again,
+    /// One lane and one thread.
+    Sequential,
+    /// The rest, from the state after this part of its batches (of 2³²).
+    Resumed(u64),
+}
+
+/// Every so many seeds one is run twice and must hash alike.
+pub(super) const TWICE_EVERY: u64 = 16;
+
+/// A number below `n`, for this seed and question.
+fn pick(seed: u64, question: u64, n: u64) -> u64 {
+    below(draw(seed, Purpose::EXPLORE, question, 0).word(0), n)
+}
+
+/// One of `values`, for this seed and question.
+fn one_of<T: Copy>(seed: u64, question: u64, values: &[T]) -> T {
+    values[pick(seed, question, values.len() as u64) as usize]
+}
+
+/// The case of a seed.
+pub(super) fn case(base: &Base, seed: u64, schedule: Schedule, swarm: bool) -> Case {
+    let mut scenario = base.scenario.clone();
+    scenario.seed = seed;
+    if swarm {
+        vary(base, &mut scenario, seed);
+    }
+    // Some consumers leave in the middle.
+    if scenario.consumer.leave_after.is_none() && pick(seed, 1, 4) == 0 {
+        let steps = base.plans(&scenario).ok().and_then(|plans| plans.iter().map(|plan| plan.plan.batches()).max()).unwrap_or(0);
+        if steps > 1 {
+            scenario.consumer.leave_after = Some(1 + pick(seed, 2, steps - 1));
+        }
+    }
+    let chooser = match schedule {
+        Schedule::Fifo => Chooser::Fifo,
+        Schedule::Random => Chooser::Random(seed),
+    };
+    Case { scenario, chooser, resume_after: None }
+}
+
+/// What the run of a seed is compared with.
+pub(super) fn compare(seed: u64) -> Compare {
+    if seed.is_multiple_of(TWICE_EVERY) {
+        return Compare::Again;
+    }
+    match pick(seed, 3, 4) {
+        0 => Compare::Sequential,
+        1 => Compare::Resumed(pick(seed, 4, 1 << 32)),
+        _ => Compare::Nothing,
+    }
+}
+
+/// Draws small settings, faults and spreads. What the scenario says of order, shuffling, tails and ranks stays.
+fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
+    let pick = |question, n| pick(seed, question, n);
+    let samples = base.samples();
+    if pick(10, 2) == 0 {
+        cut(scenario, 1 + pick(11, samples));
+    }
+    let loader = &mut scenario.loader;
+    loader.batch = 1 + pick(12, 8.min(samples));
+    loader.lanes = Some(one_of(seed, 13, &[1, 2, 3, 4, 6, 8, 12, 16, 24]));
+    loader.threads = Some(1 + pick(14, 4));
+    loader.prefetch = pick(15, 4);
+    loader.copies = 1 + pick(16, 3);
+    loader.epochs = 1 + pick(17, 3) as u32;
+    loader.ring = (pick(18, 3) > 0).then(|| loader.batch + pick(19, 3 * loader.batch + 1));
+    loader.fetch_limit = (pick(20, 4) == 0).then(|| 1 + pick(21, 4));
+    loader.decode_limit = (pick(22, 4) == 0).then(|| 1 + pick(23, 3));
+    scenario.consumer.hold = 1 + u64::from(pick(24, 4) == 0);
+    scenario.consumer.step = Duration::new(one_of(seed, 25, &[0.0, 1.0, 5.0, 40.0]), "ms");
+    faults(scenario, seed);
+    fit(base, scenario, pick(26, 4), pick(27, 5));
+}
+
+/// A budget near the least that the settings can do with: `tight` is 0 for one that is never short.
+fn fit(base: &Base, scenario: &mut Scenario, tight: u64, more: u64) {
+    // A world whose ranks have no batch is no case; the scenario's own settings are one.
+    scenario.loader.budget = Size::from_bytes(1 << 50);
+    let Ok(plans) = base.plans(scenario) else {
+        let seed = scenario.seed;
+        *scenario = base.scenario.clone();
+        scenario.seed = seed;
+        return;
+    };
+    if tight > 0
+        && let Some(resolved) = plans.first()
+    {
+        let room = resolved.settings.sample_bytes.saturating_mul(more) / 8;
+        scenario.loader.budget = Size::from_bytes(resolved.minimum_bytes.saturating_add(room));
+    }
+}
+
+/// A budget that is never short.
+pub(super) fn fit_budget(base: &Base, scenario: &mut Scenario) {
+    let most = scenario.loader.budget;
+    scenario.loader.budget = Size::from_bytes(1 << 50);
+    let plans = base.plans(scenario).unwrap_or_default();
+    scenario.loader.budget = plans.first().map_or(most, |resolved| {
+        let encoded = resolved.settings.sample_bytes.saturating_mul(resolved.settings.lanes as u64 + 1);
+        Size::from_bytes(resolved.fixed_bytes.saturating_add(encoded))
+    });
+}
+
+/// A subset of the families, each with a share of its own.
+fn faults(scenario: &mut Scenario, seed: u64) {
+    // A third of all seeds sees nothing go wrong.
+    if pick(seed, 30, 3) == 0 {
+        scenario.faults = Faults::default();
+        return;
+    }
+    let family = |question: u64, one_in: u64| match pick(seed, question, one_in) {
+        0 => Hits::share(one_of(seed, question + 100, &[10_000, 50_000, 200_000])),
+        _ => Hits::NONE,
+    };
+    scenario.faults = Faults {
+        missing: family(31, 5),
+        truncated: family(32, 5),
+        undecodable: family(33, 5),
+        panicking: family(34, 5),
+        transient: family(35, 3),
+        throttled: family(36, 4),
+        stalled: family(37, 5),
+        slow_reads: family(38, 3),
+        slow_jobs: family(39, 3),
+        slow_times: one_of(seed, 40, &[2, 10, 50]),
+        failed_copies: family(41, 12),
+        ..Faults::default()
+    };
+    let loader = &mut scenario.loader;
+    loader.retries = pick(seed, 42, 5) as u16;
+    loader.retry_pause = Duration::new(one_of(seed, 43, &[0.0, 1.0, 20.0]), "ms");
+    loader.retry_pause_most = Duration::new(100.0, "ms");
+    loader.errors = if pick(seed, 44, 4) == 0 { OnErrors::Fail } else { OnErrors::Skip };
+    if loader.errors == OnErrors::Fail {
+        loader.skip_at_most = None;
+    }
+    // A read that never ends is a hang unless somebody looks at the clock.
+    if scenario.faults.stalled != Hits::NONE && loader.fetch_deadline.is_none() {
+        loader.fetch_deadline = Some(Duration::new(one_of(seed, 45, &[50.0, 400.0]), "ms"));
+    }
+}

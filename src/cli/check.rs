@@ -1,0 +1,243 @@
+//! `towtank check`: whether a scenario's loader is right, under many schedules, costs and faults.
+
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use towtank::{
+    check::{self, Checked, Failure, Mark, OwnLoader, Schedule, Step},
+    document::Diagnostic,
+    scenario::{self, MachineChoice, REFERENCE},
+    units::Count,
+};
+
+use super::{
+    Ending,
+    args::{CheckArgs, ChooserArg},
+    new_file::{Kind, NewFile},
+    output::say,
+};
+
+/// What a failure is written as.
+const FAILURE: Kind = Kind { flag: "--out", what: "failure of a check", start: check::FAILURE };
+
+/// Where failures are written to, unless told otherwise.
+pub(super) const FOLDER: &str = "failures";
+
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
+    let typed = &args.scenario;
+    let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
+    let (index, of) = shard(args.shard.as_deref())?;
+    if scenario.machine == MachineChoice::This {
+        say(&format!("note: checked on `{REFERENCE}`, so that what is found is found again anywhere"));
+    }
+    let mut check = towtank::check(&scenario)
+        .seeds(args.seeds.0)
+        .samples(args.samples.0)
+        .schedule(match args.chooser {
+            ChooserArg::Fifo => Schedule::Fifo,
+            ChooserArg::Random => Schedule::Random,
+        })
+        .swarm(args.swarm)
+        .shard(index, of)
+        .all(args.all);
+    if let Some(jobs) = args.jobs {
+        check = check.jobs(usize::try_from(jobs.0).unwrap_or(usize::MAX).min(1024));
+    }
+    let (progress, begun) = (Progress::start(args.seeds.0.div_ceil(of)), now());
+    let quiet = Quiet::start();
+    let checked = check.run_watched(&|step| progress.step(step));
+    drop(quiet);
+    drop(progress);
+    let (checked, took) = (checked?, begun.elapsed());
+    let mut files = Vec::new();
+    for failure in &checked.failures {
+        files.push(write(args, failure)?);
+    }
+    let told = match typed.json {
+        true => tell_json(&checked, &files, took),
+        false => tell(&checked, args, took),
+    };
+    for (failure, file) in checked.failures.iter().zip(&files) {
+        say(&failure.story());
+        say(&format!("written to `{}`; `towtank replay {}` repeats it", file.display(), file.display()));
+    }
+    if checked.more_failures > 0 {
+        say(&format!("and {} seeds more", Count(checked.more_failures)));
+    }
+    if checked.failures.is_empty() { Ok(told?) } else { Err(Ending::Broken) }
+}
+
+/// `2/8` is the third of eight.
+fn shard(typed: Option<&str>) -> Result<(u64, u64), Ending> {
+    let Some(typed) = typed else { return Ok((0, 1)) };
+    let parts = typed.split_once('/').and_then(|(index, of)| Some((index.trim().parse().ok()?, of.trim().parse().ok()?)));
+    match parts {
+        Some((index, of)) if index < of => Ok((index, of)),
+        _ => {
+            let wrong = Diagnostic::new(format!("`--shard` is `{typed}`"));
+            Err(wrong.expected("its number, from 0, and how many there are, such as `0/4`").into())
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a check takes is no part of it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Writes the failure as a scenario's file, and sees whether that repeats it.
+fn write(args: &CheckArgs, failure: &Failure) -> Result<PathBuf, Ending> {
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
+    fs::create_dir_all(&folder)
+        .map_err(|e| Diagnostic::new(format!("cannot make the folder `{}`: {e}", folder.display())).hint("`--out` takes a folder"))?;
+    let path = folder.join(format!("{}-{}.toml", failure.scenario, failure.seed));
+    let (name, text) = scenario::text(&args.scenario.scenario)?;
+    let (case, finding, run) = (&failure.shrunk.case, &failure.shrunk.finding, &failure.shrunk.run);
+    let text = check::written(&name, &text, &args.scenario.overrides(), case, finding, run)?;
+    let (new, mut file) = NewFile::open(&path, &FAILURE)?;
+    file.write_all(text.as_bytes())?;
+    new.finish()?;
+    let quiet = Quiet::start();
+    let again = check::replays(&path.to_string_lossy(), &text, &OwnLoader, finding)?;
+    drop(quiet);
+    if !again {
+        say(&format!("note: `{}` does not fail when it is repeated, as it should", path.display()));
+    }
+    Ok(path)
+}
+
+fn tell(checked: &Checked, args: &CheckArgs, took: Duration) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let cut = match checked.whole > checked.samples {
+        true => format!(", cut to {} of {} samples", Count(checked.samples), Count(checked.whole)),
+        false => String::new(),
+    };
+    writeln!(out, "checked `{}`{cut}", checked.scenario)?;
+    let per_s = checked.seeds as f64 / took.as_secs_f64().max(1e-9);
+    writeln!(
+        out,
+        "  {} seeds from {}{}, {} runs, {} events, {:.1} s simulated, in {:.2} s: {:.0} seeds/s",
+        Count(checked.seeds),
+        args.scenario.seed.map_or("the scenario's own".to_owned(), |seed| seed.to_string()),
+        if args.swarm { ", swarming" } else { "" },
+        Count(checked.runs),
+        Count(checked.events),
+        checked.simulated_ns as f64 / 1e9,
+        took.as_secs_f64(),
+        per_s
+    )?;
+    let reached: Vec<&Mark> = Mark::ALL.iter().filter(|mark| checked.coverage.of(**mark) > 0).collect();
+    writeln!(out, "  reached:")?;
+    for mark in reached {
+        writeln!(out, "    {:>9}  {}", Count(checked.coverage.of(*mark)), mark.words())?;
+    }
+    let never: Vec<&str> = checked.coverage.never().map(Mark::words).collect();
+    if !never.is_empty() {
+        writeln!(out, "  never reached, so nothing is known of it:")?;
+        never.iter().try_for_each(|words| writeln!(out, "               {words}"))?;
+    }
+    let verdict = if checked.failures.is_empty() { "nothing is broken" } else { "broken" };
+    writeln!(out, "  {verdict}")?;
+    out.flush()
+}
+
+fn tell_json(checked: &Checked, files: &[PathBuf], took: Duration) -> io::Result<()> {
+    let failures: Vec<_> = checked.failures.iter().zip(files).map(|(failure, file)| one(failure, file)).collect();
+    let coverage: serde_json::Map<String, serde_json::Value> =
+        Mark::ALL.iter().map(|mark| (mark.words().to_owned(), json!(checked.coverage.of(*mark)))).collect();
+    let report = json!({
+        "scenario": checked.scenario,
+        "samples": checked.samples,
+        "samples_of_the_scenario": checked.whole,
+        "seeds": checked.seeds,
+        "runs": checked.runs,
+        "events": checked.events,
+        "simulated_s": checked.simulated_ns as f64 / 1e9,
+        "took_s": took.as_secs_f64(),
+        "coverage": coverage,
+        "failures": failures,
+        "more_failures": checked.more_failures,
+    });
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, &report)?;
+    writeln!(out)?;
+    out.flush()
+}
+
+fn one(failure: &Failure, file: &Path) -> serde_json::Value {
+    let shrunk = &failure.shrunk;
+    json!({
+        "seed": failure.seed,
+        "invariant": shrunk.finding.invariant,
+        "why": shrunk.finding.broken.why,
+        "samples": shrunk.case.scenario.dataset.count(),
+        "choices": shrunk.run.tape.len(),
+        "trace_hash": format!("{:016x}", shrunk.run.hash),
+        "file": file.to_string_lossy(),
+    })
+}
+
+/// While it lives, panics of the loader under test are not printed: they are findings, and told as such.
+pub(super) struct Quiet;
+
+impl Quiet {
+    pub(super) fn start() -> Quiet {
+        std::panic::set_hook(Box::new(|_| {}));
+        Quiet
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // The hook may not be changed by a thread that panics.
+        if !std::thread::panicking() {
+            _ = std::panic::take_hook();
+        }
+    }
+}
+
+/// A bar of seeds with their rate and the time they simulated; only on a terminal.
+struct Progress {
+    bar: ProgressBar,
+    seeds: AtomicU64,
+    simulated_ms: AtomicU64,
+}
+
+impl Progress {
+    /// Seeds between two looks at the bar.
+    const EVERY: u64 = 64;
+
+    fn start(seeds: u64) -> Progress {
+        let bar = if io::stderr().is_terminal() { ProgressBar::new(seeds) } else { ProgressBar::hidden() };
+        let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} seeds, {per_sec}, {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Progress { bar, seeds: AtomicU64::new(0), simulated_ms: AtomicU64::new(0) }
+    }
+
+    fn step(&self, step: Step) {
+        match step {
+            Step::Seed { simulated_ns } => {
+                let ms = self.simulated_ms.fetch_add(simulated_ns / 1_000_000, Ordering::Relaxed);
+                let seeds = self.seeds.fetch_add(1, Ordering::Relaxed) + 1;
+                if seeds.is_multiple_of(Progress::EVERY) {
+                    self.bar.set_position(seeds);
+                    self.bar.set_message(format!("{:.0} s simulated", ms as f64 / 1e3));
+                }
+            }
+            Step::Shrinking { seed } => self.bar.set_message(format!("seed {seed} fails; looking for a smaller case")),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

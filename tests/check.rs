@@ -1,0 +1,215 @@
+//! The check finds what is wrong in loaders that are wrong, and nothing in the crate's own.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+
+use towtank::{
+    check,
+    check::{Checked, Job, relation},
+    draw::{Purpose, draw},
+    loader::Skipped,
+    machine::{Item, Machine, Op, Tags, Work},
+    scenario::{self, Overrides, Scenario},
+    sim::SimMachine,
+    trace::StageId,
+};
+
+/// What may be wrong with the loader below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    /// Nothing.
+    None,
+    /// Batches hold samples in the order in which they are decoded.
+    FirstDecodedFirst,
+    /// A sample that failed is delivered all the same.
+    FailureSwallowed,
+    /// A sample that failed is left out and nobody is told.
+    FailureForgotten,
+    /// When two workers end at the same instant, the second overwrites the first.
+    LostUpdate,
+    /// The last worker waits for a message that nobody sends.
+    Deadlock,
+    /// The plan forgets the epoch.
+    SameEpoch,
+    /// Augmentation draws forget the epoch.
+    SameDraws,
+    /// A read is begun ahead and nobody gives it up.
+    TaskLeft,
+    /// It panics after a few samples.
+    Panic,
+    /// What it does depends on how often it ran.
+    Unrepeatable,
+}
+
+/// A loader as one would write it in an afternoon: some workers that take samples off a list, and a task that makes batches of them.
+async fn load(defect: Defect, machine: SimMachine<Tags>, mut job: Job) {
+    thread_local!(static RUNS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+    let settings = job.settings().clone();
+    let rank = settings.rank;
+    let mut cursor = job.plan().cursor();
+    let mut items: Vec<Item> = std::iter::from_fn(|| cursor.take()).map(|(_, item)| item).collect();
+    if defect == Defect::SameEpoch {
+        let first: BTreeMap<u64, u64> = items.iter().filter(|i| i.epoch == 0).map(|i| (i.position, i.sample)).collect();
+        items.iter_mut().for_each(|item| item.sample = first[&item.position]);
+    }
+    if defect == Defect::Unrepeatable {
+        RUNS.set(RUNS.get() + 1);
+        machine.sleep(Duration::from_nanos(RUNS.get())).await;
+    }
+    let total = items.len();
+    let (queue, done) = (Rc::new(RefCell::new(items.clone().into_iter().enumerate())), Rc::new(RefCell::new(Vec::new())));
+    let news = Rc::new(tokio::sync::Notify::new());
+    let workers: Vec<_> = (0..settings.lanes.min(8))
+        .map(|_| {
+            let (machine, queue, done, news) = (machine.clone(), queue.clone(), done.clone(), news.clone());
+            machine.clone().spawn("worker", async move {
+                loop {
+                    let next = queue.borrow_mut().next();
+                    let Some((number, item)) = next else { break };
+                    if defect == Defect::Panic && number == 7 {
+                        panic!("the eighth sample");
+                    }
+                    if defect == Defect::Deadlock && number + 1 == total {
+                        std::future::pending::<()>().await;
+                    }
+                    let op = |stage| Op { stage, rank, attempt: 0, item };
+                    let result = match machine.read(op(StageId::FETCH)).await {
+                        Ok(bytes) => {
+                            let work = Work { kind: "decode", bytes: bytes.bytes, pixels: bytes.pixels };
+                            machine.cpu(op(StageId::DECODE), work, || ()).await
+                        }
+                        Err(failure) => Err(failure),
+                    };
+                    if defect == Defect::LostUpdate {
+                        let mut mine = done.borrow().clone();
+                        machine.sleep(Duration::ZERO).await;
+                        mine.push((number, item, result.err()));
+                        *done.borrow_mut() = mine;
+                    } else {
+                        done.borrow_mut().push((number, item, result.err()));
+                    }
+                    news.notify_one();
+                }
+                news.notify_one();
+            })
+        })
+        .collect();
+    let _left = (defect == Defect::TaskLeft).then(|| std::mem::ManuallyDrop::new(workers_left(&machine)));
+    let (mut next, mut taken, mut batch, mut skipped) = (0, 0, Vec::new(), Vec::new());
+    while next < total {
+        let found = {
+            let done = done.borrow();
+            let first = defect == Defect::FirstDecodedFirst;
+            let place = if first { (taken < done.len()).then_some(taken) } else { done.iter().position(|(n, ..)| *n == next) };
+            place.map(|place| done[place].clone())
+        };
+        let Some((_, item, failure)) = found else {
+            news.notified().await;
+            continue;
+        };
+        (next, taken) = (next + 1, taken + 1);
+        match failure {
+            Some(_) if defect == Defect::FailureForgotten => {}
+            Some(failure) if defect != Defect::FailureSwallowed => skipped.push(Skipped { item, failure }),
+            _ => batch.push(item),
+        }
+        let ends = items.get(next).is_none_or(|after| after.epoch != item.epoch);
+        if batch.len() == settings.batch || ends {
+            let occurrence = |item: &Item| if defect == Defect::SameDraws { 0 } else { u64::from(item.epoch) };
+            let draws = batch.iter().map(|i| draw(1, Purpose::AUGMENT, i.sample, occurrence(i)).word(0)).collect();
+            let (batch, skipped) = (std::mem::take(&mut batch), std::mem::take(&mut skipped));
+            if !(batch.is_empty() && skipped.is_empty()) && !job.deliver(batch, skipped, draws).await {
+                break;
+            }
+        }
+    }
+    drop(workers);
+    if defect != Defect::TaskLeft {
+        machine.quiesce().await;
+    }
+}
+
+/// A task that reads one more sample, and that nobody stops.
+fn workers_left(machine: &SimMachine<Tags>) -> impl Sized + use<> {
+    let machine = machine.clone();
+    machine.clone().spawn("ahead", async move {
+        let read = machine.read(Op { stage: StageId::FETCH, ..Op::default() }).await;
+        drop(read);
+        std::future::pending::<()>().await;
+    })
+}
+
+/// Two epochs of 40 samples of which some cannot be had.
+fn broken_store() -> Scenario {
+    let text = "title = \"checked\"\nmachine = \"reference-2core\"\nseed = 5\n[dataset]\ncount = 40\n[store]\nkind = \"object\"\n\
+                [loader]\nbatch = 4\nlanes = 8\nthreads = 2\nepochs = 2\nerrors = \"skip\"\nbudget = \"1 GiB\"\n\
+                [faults]\nundecodable = \"10 %\"\nmissing = \"5 %\"\n";
+    scenario::parse("checked.toml", text, &Overrides::default()).unwrap()
+}
+
+fn checked(defect: Defect, seeds: u64, swarm: bool) -> Checked {
+    let design = move |machine, job| load(defect, machine, job);
+    check(&broken_store()).design(&design).seeds(seeds).jobs(1).swarm(swarm).run().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The first failure, told.
+fn found(defect: Defect) -> (&'static str, String, u64) {
+    let checked = checked(defect, 200, false);
+    let failure = checked.failures.first().unwrap_or_else(|| panic!("{defect:?} was not found"));
+    (failure.shrunk.finding.invariant, failure.story(), failure.shrunk.case.scenario.dataset.count().unwrap_or(0))
+}
+
+#[test]
+fn a_loader_without_defects_breaks_nothing() {
+    let checked = checked(Defect::None, 100, false);
+    assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());
+    assert_eq!(checked.seeds, 100);
+}
+
+#[test]
+fn every_defect_breaks_the_invariant_that_forbids_it() {
+    for (defect, invariant) in [
+        (Defect::FirstDecodedFirst, "order_kept"),
+        (Defect::FailureSwallowed, "errors_surfaced_or_counted"),
+        (Defect::FailureForgotten, "exactly_once"),
+        (Defect::Deadlock, "progress"),
+        (Defect::SameEpoch, "epochs_differ"),
+        (Defect::SameDraws, "streams_distinct"),
+        (Defect::TaskLeft, "clean_stop"),
+        (Defect::Panic, "no_panic"),
+        (Defect::Unrepeatable, relation::SAME_RUN),
+    ] {
+        let (broken, story, _) = found(defect);
+        assert_eq!(broken, invariant, "{defect:?}: {story}");
+    }
+}
+
+#[test]
+fn a_failure_is_shrunk_to_what_it_takes() {
+    let (invariant, story, samples) = found(Defect::FirstDecodedFirst);
+    assert_eq!(invariant, "order_kept");
+    assert!(samples <= 3, "{samples} samples: {story}");
+    let (_, story, samples) = found(Defect::FailureSwallowed);
+    assert_eq!(samples, 1, "{story}");
+    let (_, story, samples) = found(Defect::Deadlock);
+    assert_eq!(samples, 1, "{story}");
+    assert!(story.contains("stalled at") && story.contains("worker"), "who waited: {story}");
+}
+
+#[test]
+fn the_first_failure_is_the_same_on_any_number_of_threads() {
+    let design = |machine, job| load(Defect::FirstDecodedFirst, machine, job);
+    let seed = |jobs| {
+        let checked = check(&broken_store()).design(&design).seeds(64).jobs(jobs).shrinks(false).run().unwrap();
+        checked.failures[0].seed
+    };
+    assert_eq!(seed(1), seed(3));
+}
+
+#[test]
+fn the_crates_own_loader_breaks_nothing() {
+    for name in ["flaky-store", "tiny-memory"] {
+        let scenario = scenario::load(name, &Overrides::default()).unwrap();
+        let checked = check(&scenario).seeds(150).jobs(2).swarm(true).run().unwrap_or_else(|e| panic!("{e}"));
+        assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());
+    }
+}

@@ -1,0 +1,78 @@
+//! `towtank check` and `towtank replay`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{report, stderr, towtank};
+
+/// A read that never ends, and nobody who looks at the clock: a hang.
+const HANGS: [&str; 2] = ["--set", "faults.stalled=[3]"];
+
+#[test]
+fn a_check_tells_what_it_looked_at_and_what_it_never_reached() {
+    let output = towtank(&["check", "flaky-store", "--seeds", "40", "--swarm", "--jobs", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("checked `flaky-store`, cut to 64 of 4000 samples"), "{told}");
+    assert!(told.contains("40 seeds") && told.contains("a read was retried") && told.contains("nothing is broken"), "{told}");
+    let output = towtank(&["check", "flaky-store", "--seeds", "3", "--chooser", "fifo", "--json"]);
+    let found = report(&output);
+    assert_eq!((&found["seeds"], &found["samples"]), (&Value::from(3), &Value::from(64)));
+    assert_eq!(found["coverage"]["a choice differed from first come, first served"], 0);
+}
+
+#[test]
+fn shards_share_the_seeds() {
+    let seeds = |shard: &str| {
+        let output = towtank(&["check", "slow-consumer", "--seeds", "9", "--samples", "8", "--shard", shard, "--json"]);
+        report(&output)["seeds"].as_u64().unwrap()
+    };
+    assert_eq!([seeds("0/4"), seeds("1/4"), seeds("3/4")], [3, 2, 2]);
+    for wrong in ["4/4", "1", "a/b"] {
+        let output = towtank(&["check", "slow-consumer", "--shard", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(stderr(&output).contains("such as `0/4`"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_failure_is_shrunk_written_and_repeated_with_the_same_hash() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = towtank(&[&["check", "tiny-memory", "--seeds", "5", "--json", "--out", out], &HANGS[..]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let story = stderr(&output);
+    assert!(story.contains("progress is broken") && story.contains("the store never answers"), "{story}");
+    let found = report(&output)["failures"][0].clone();
+    assert_eq!((&found["invariant"], &found["samples"]), (&Value::from("progress"), &Value::from(4)), "{found}");
+    let file = found["file"].as_str().unwrap();
+
+    let replayed = towtank(&["replay", file, "--json"]);
+    assert_eq!(replayed.status.code(), Some(1), "{}", stderr(&replayed));
+    let again = report(&replayed);
+    assert_eq!((&again["trace_hash"], &again["same_trace"]), (&found["trace_hash"], &Value::from(true)));
+    assert_eq!(again["why"], found["why"]);
+    let told = towtank(&["replay", file]);
+    assert!(String::from_utf8_lossy(&told.stdout).contains("progress is broken"), "{}", stderr(&told));
+
+    // Mended: somebody looks at the clock now.
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text.replace("[loader]", "[loader]\nfetch_deadline = \"1 s\"")).unwrap();
+    let mended = towtank(&["replay", file]);
+    assert_eq!(mended.status.code(), Some(0), "{}", stderr(&mended));
+    assert!(String::from_utf8_lossy(&mended.stdout).contains("does not fail any more"));
+}
+
+#[test]
+fn what_cannot_be_repeated_is_said() {
+    let output = towtank(&["replay", "flaky-store"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("has no `[replay]`"), "{}", stderr(&output));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wrong.toml");
+    fs::write(&path, "title = \"wrong\"\n[replay]\ninvariant = \"exactly_twice\"\n").unwrap();
+    let output = towtank(&["replay", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("did you mean `exactly_once`?"), "{}", stderr(&output));
+}
