@@ -46,7 +46,9 @@ impl Base {
         let Some(samples) = scenario.samples()? else {
             let wrong = Diagnostic::new("the images of a folder cannot be checked: what fails must be found again anywhere");
             let wrong = wrong.at(scenario.places.of("dataset.path"));
-            return Err(wrong.hint("check with sizes of a model: `--set dataset.kind=synthetic` and without `dataset.path`").into());
+            return Err(wrong
+                .hint("check with sizes of a model: `--set dataset.kind=synthetic` and without `dataset.path`")
+                .into());
         };
         let whole = samples.count();
         cut(&mut scenario, whole.min(samples_most.max(1)));

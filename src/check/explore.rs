@@ -189,7 +189,8 @@ impl<'a> Check<'a> {
 
     /// What one thread does: the next seed, until there is none.
     fn work(&self, base: &Base, shared: &Shared, watch: &(dyn Fn(Step) + Sync)) -> Part {
-        let mut part = Part { seeds: 0, runs: 0, events: 0, simulated_ns: 0, coverage: Coverage::new(), found: Vec::new(), more: 0 };
+        let mut part =
+            Part { seeds: 0, runs: 0, events: 0, simulated_ns: 0, coverage: Coverage::new(), found: Vec::new(), more: 0 };
         let (index, of) = self.shard;
         loop {
             // Numbers are given out in order, so that whoever stops at the first failure stops at the least seed that fails.

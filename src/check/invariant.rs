@@ -243,15 +243,8 @@ pub(super) mod example {
 
     /// The invariant over a run without faults that finished.
     pub(crate) fn judge(invariant: &mut dyn Invariant, events: &[Event], batches: &[Got]) -> Result<(), String> {
-        let ended = Ended {
-            got: batches,
-            ends: &[],
-            stall: None,
-            left: Left::default(),
-            held_bytes_peak: 0,
-            at: Time(0),
-            leaves: false,
-        };
+        let ended =
+            Ended { got: batches, ends: &[], stall: None, left: Left::default(), held_bytes_peak: 0, at: Time(0), leaves: false };
         fold(invariant, events, &ended).map_err(|broken| broken.why)
     }
 

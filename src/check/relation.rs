@@ -97,7 +97,8 @@ fn failed(run: &Run) -> BTreeSet<(u16, u32, u64)> {
 /// Goes on from the state after batch `k` of every rank, and compares with the rest. Where a rank has no such batch, or samples failed
 /// that time decides about, it says nothing.
 pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run, k: u64) -> Result<Option<Finding>, Trouble> {
-    let of_rank_k = |rank: u16| whole.got_by(rank).nth(usize::try_from(k).unwrap_or(usize::MAX)).and_then(|got| got.state.clone());
+    let of_rank_k =
+        |rank: u16| whole.got_by(rank).nth(usize::try_from(k).unwrap_or(usize::MAX)).and_then(|got| got.state.clone());
     let states: Option<Vec<State>> = (0..whole.plans.len() as u16).map(of_rank_k).collect();
     let finished = whole.ends.iter().all(|end| end.outcome.as_ref().is_some_and(|outcome| outcome.end == End::Finished));
     let (Some(states), true) = (states, finished) else { return Ok(None) };

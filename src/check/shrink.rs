@@ -73,7 +73,10 @@ impl Shrinker<'_> {
     fn size(&self) -> u64 {
         let Case { scenario, resume_after, .. } = &self.best.case;
         let loader = &scenario.loader;
-        let faults = families(&scenario.faults).iter().map(|hits| hits.samples.iter().map(|s| 1 + s).sum::<u64>() + u64::from(hits.ppm)).sum::<u64>();
+        let faults = families(&scenario.faults)
+            .iter()
+            .map(|hits| hits.samples.iter().map(|s| 1 + s).sum::<u64>() + u64::from(hits.ppm))
+            .sum::<u64>();
         count(scenario) * u64::from(loader.epochs)
             + loader.lanes.unwrap_or(64)
             + loader.threads.unwrap_or(64)
@@ -126,11 +129,13 @@ impl Shrinker<'_> {
         while get(&self.best.case) > least && !self.is_spent() {
             let now = get(&self.best.case);
             let candidates = [least, fails_not + (now - fails_not) / 2, now - 1];
-            let taken = candidates.into_iter().find(|value| *value < now && {
-                let case = self.with(|case| set(case, *value));
-                self.take(case) || {
-                    fails_not = fails_not.max(*value).min(now - 1);
-                    false
+            let taken = candidates.into_iter().find(|value| {
+                *value < now && {
+                    let case = self.with(|case| set(case, *value));
+                    self.take(case) || {
+                        fails_not = fails_not.max(*value).min(now - 1);
+                        false
+                    }
                 }
             });
             if taken.is_none() {

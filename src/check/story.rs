@@ -128,7 +128,9 @@ fn told(text: &mut String, event: &Event, ranks: bool) {
     let epoch = if event.epoch > 0 { format!(" of epoch {}", event.epoch) } else { String::new() };
     let since = if event.since < event.time { format!(", since {}", event.since) } else { String::new() };
     let more = match event.kind {
-        Kind::Fail | Kind::Skipped => FailureKind::from_code(event.bytes).map_or(String::new(), |kind| format!(": {}", kind.name())),
+        Kind::Fail | Kind::Skipped => {
+            FailureKind::from_code(event.bytes).map_or(String::new(), |kind| format!(": {}", kind.name()))
+        }
         Kind::Reserve | Kind::Refund => format!(", {} B", event.bytes),
         Kind::Sealed | Kind::Taken => format!(", {} samples", event.bytes),
         _ => String::new(),

@@ -167,8 +167,7 @@ pub fn replay(scenario: &Scenario, design: &dyn Design) -> Result<Replayed, Trou
         return Err(wrong.hint(hint.unwrap_or_default()).into());
     };
     let base = Base::new(scenario, u64::MAX)?;
-    let case =
-        Case { scenario: base.scenario.clone(), chooser: replay.chooser.clone(), resume_after: replay.resume_after };
+    let case = Case { scenario: base.scenario.clone(), chooser: replay.chooser.clone(), resume_after: replay.resume_after };
     let looked = look(&base, case, design, compare_for(invariant), Some(invariant))?;
     let same_trace = replay.trace_hash.map(|hash| hash == looked.run.hash);
     Ok(Replayed { finding: looked.finding, case: looked.case, run: looked.run, same_trace })

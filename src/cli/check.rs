@@ -95,8 +95,9 @@ fn now() -> Instant {
 /// Writes the failure as a scenario's file, and sees whether that repeats it.
 fn write(args: &CheckArgs, failure: &Failure) -> Result<PathBuf, Ending> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
-    fs::create_dir_all(&folder)
-        .map_err(|e| Diagnostic::new(format!("cannot make the folder `{}`: {e}", folder.display())).hint("`--out` takes a folder"))?;
+    fs::create_dir_all(&folder).map_err(|e| {
+        Diagnostic::new(format!("cannot make the folder `{}`: {e}", folder.display())).hint("`--out` takes a folder")
+    })?;
     let path = folder.join(format!("{}-{}.toml", failure.scenario, failure.seed));
     let (name, text) = scenario::text(&args.scenario.scenario)?;
     let (case, finding, run) = (&failure.shrunk.case, &failure.shrunk.finding, &failure.shrunk.run);

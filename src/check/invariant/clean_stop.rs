@@ -98,8 +98,7 @@ mod tests {
 
     fn judged(events: &[Event], left: Left) -> Result<(), String> {
         let ranks = resolved(Settings::new(4, 2, 1));
-        let ended =
-            Ended { got: &[], ends: &[], stall: None, left, held_bytes_peak: 0, at: Time(0), leaves: false };
+        let ended = Ended { got: &[], ends: &[], stall: None, left, held_bytes_peak: 0, at: Time(0), leaves: false };
         fold(&mut CleanStop::new(asked(&ranks)), events, &ended).map_err(|broken| broken.why)
     }
 

@@ -64,7 +64,10 @@ impl Invariant for RanksShare<'_> {
             return Err(Broken::new(format!("ranks delivered {} batches, not all the same number", counts.join(", "))));
         }
         // What is left out at the end of an epoch is no rank's.
-        if settings.drop_last || settings.tail == Tail::Drop || fixed && self.asked.ranks[0].settings.batch > 1 && self.failed(ended) {
+        if settings.drop_last
+            || settings.tail == Tail::Drop
+            || fixed && self.asked.ranks[0].settings.batch > 1 && self.failed(ended)
+        {
             return Ok(());
         }
         let resumed = start.batches() > 0;

@@ -50,10 +50,8 @@ impl Invariant for SlotsNotReusedEarly<'_> {
                 let (taken, ring) = (rank.taken, resolved.ring);
                 if taken > ring as u64 {
                     let item = Item { epoch: event.epoch, position: 0, sample: event.sample };
-                    let why = format!(
-                        "sample {} was launched while all {ring} slots of the ring were taken by others",
-                        event.sample
-                    );
+                    let why =
+                        format!("sample {} was launched while all {ring} slots of the ring were taken by others", event.sample);
                     let why = of_rank(event.rank, self.asked.ranks.len(), why);
                     return Err(Broken::new(why).at(event.time).by(event.rank, item));
                 }
