@@ -16,6 +16,7 @@ mod ending;
 mod explain;
 mod images;
 mod import;
+mod merge;
 mod new_file;
 mod output;
 mod replay;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Explain(explain) => explain::run(explain),
         Verb::Tune(tune) => tune::run(tune),
         Verb::Check(check) => check::run(check),
+        Verb::Merge(merge) => merge::run(merge),
         Verb::Replay(replay) => replay::run(replay),
         Verb::Synth(synth) => synth::run(synth),
         Verb::Import(import) => import::run(import),

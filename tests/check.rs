@@ -4,12 +4,12 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use towtank::{
     check,
-    check::{Checked, Job, relation},
+    check::{Checked, Job, Schedule, relation},
     draw::{Purpose, draw},
     loader::Skipped,
     machine::{Item, Machine, Op, Tags, Work},
     scenario::{self, Overrides, Scenario},
-    sim::SimMachine,
+    sim::{Chooser, SimMachine},
     trace::StageId,
 };
 
@@ -24,8 +24,8 @@ enum Defect {
     FailureSwallowed,
     /// A sample that failed is left out and nobody is told.
     FailureForgotten,
-    /// When two workers end at the same instant, the second overwrites the first.
-    LostUpdate,
+    /// Workers rely on the first being polled before the others.
+    PollOrder,
     /// The last worker waits for a message that nobody sends.
     Deadlock,
     /// The plan forgets the epoch.
@@ -58,10 +58,17 @@ async fn load(defect: Defect, machine: SimMachine<Tags>, mut job: Job) {
     let total = items.len();
     let (queue, done) = (Rc::new(RefCell::new(items.clone().into_iter().enumerate())), Rc::new(RefCell::new(Vec::new())));
     let news = Rc::new(tokio::sync::Notify::new());
+    let set_up = Rc::new(std::cell::Cell::new(defect != Defect::PollOrder));
     let workers: Vec<_> = (0..settings.lanes.min(8))
-        .map(|_| {
+        .map(|worker| {
             let (machine, queue, done, news) = (machine.clone(), queue.clone(), done.clone(), news.clone());
+            let set_up = set_up.clone();
             machine.clone().spawn("worker", async move {
+                set_up.set(set_up.get() || worker == 0);
+                if !set_up.get() {
+                    // Its first sample goes where nobody looks.
+                    _ = queue.borrow_mut().next();
+                }
                 loop {
                     let next = queue.borrow_mut().next();
                     let Some((number, item)) = next else { break };
@@ -79,14 +86,7 @@ async fn load(defect: Defect, machine: SimMachine<Tags>, mut job: Job) {
                         }
                         Err(failure) => Err(failure),
                     };
-                    if defect == Defect::LostUpdate {
-                        let mut mine = done.borrow().clone();
-                        machine.sleep(Duration::ZERO).await;
-                        mine.push((number, item, result.err()));
-                        *done.borrow_mut() = mine;
-                    } else {
-                        done.borrow_mut().push((number, item, result.err()));
-                    }
+                    done.borrow_mut().push((number, item, result.err()));
                     news.notify_one();
                 }
                 news.notify_one();
@@ -117,7 +117,8 @@ async fn load(defect: Defect, machine: SimMachine<Tags>, mut job: Job) {
             let occurrence = |item: &Item| if defect == Defect::SameDraws { 0 } else { u64::from(item.epoch) };
             let draws = batch.iter().map(|i| draw(1, Purpose::AUGMENT, i.sample, occurrence(i)).word(0)).collect();
             let (batch, skipped) = (std::mem::take(&mut batch), std::mem::take(&mut skipped));
-            if !(batch.is_empty() && skipped.is_empty()) && !job.deliver(batch, skipped, draws).await {
+            let nothing = batch.is_empty() && skipped.is_empty();
+            if !nothing && !job.deliver(batch, skipped, draws).await {
                 break;
             }
         }
@@ -193,6 +194,20 @@ fn a_failure_is_shrunk_to_what_it_takes() {
     let (_, story, samples) = found(Defect::Deadlock);
     assert_eq!(samples, 1, "{story}");
     assert!(story.contains("stalled at") && story.contains("worker"), "who waited: {story}");
+}
+
+#[test]
+fn a_schedule_is_shrunk_to_the_choices_that_matter() {
+    let checked = checked(Defect::PollOrder, 50, false);
+    let shrunk = &checked.failures[0].shrunk;
+    assert_eq!(shrunk.finding.invariant, "progress");
+    let Chooser::Replay(tape) = &shrunk.case.chooser else { panic!("it takes another order: {}", checked.failures[0].story()) };
+    assert_eq!(tape.len(), 1, "{tape:?}");
+    let fifo = {
+        let design = |machine, job| load(Defect::PollOrder, machine, job);
+        check(&broken_store()).design(&design).seeds(50).schedule(Schedule::Fifo).run().unwrap()
+    };
+    assert!(fifo.failures.is_empty(), "first come, first served is the order that it relies on");
 }
 
 #[test]

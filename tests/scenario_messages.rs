@@ -174,6 +174,22 @@ fn faults() {
 }
 
 #[test]
+fn replay() {
+    snapshot!(table(
+        "replay",
+        &[
+            ("invariant", TEXT),
+            ("tape", &["7", "[1, 2]", "[[1]]", "[[1, 2, 3]]", "[[1, \"2\"]]", "[[1, 99_999_999_999]]"]),
+            ("tape", &["[[1, 2]]"]),
+            ("random", COUNT),
+            ("resume_after", COUNT),
+            ("trace_hash", &["7", "\"c0ffee\"", "\"00C0FFEE00C0FFEE\""]),
+            ("hash", &["\"00c0ffee00c0ffee\""]),
+        ]
+    ));
+}
+
+#[test]
 fn expectations() {
     let figure: &[&str] = &["7", "{}", "{ least = 1 }", "{ within = { of = 3 } }", "{ within = 3 }"];
     snapshot!(table(

@@ -10,6 +10,37 @@ use crate::{
 };
 
 /// A loader under test: whatever makes batches of a plan on a machine. An async function of a [`SimMachine`] and a [`Job`] is one.
+///
+/// ```
+/// use towtank::{
+///     check,
+///     check::Job,
+///     machine::{Machine, Op, Tags},
+///     scenario::{self, Overrides},
+///     sim::SimMachine,
+///     trace::StageId,
+/// };
+///
+/// /// Reads one sample after the other, and forgets the last batch when it is not full.
+/// async fn load(machine: SimMachine<Tags>, mut job: Job) {
+///     let (mut cursor, mut batch) = (job.plan().cursor(), Vec::new());
+///     while let Some((_, item)) = cursor.take() {
+///         let read = machine.read(Op { stage: StageId::FETCH, item, ..Op::default() }).await;
+///         batch.push(item);
+///         let full = batch.len() == job.settings().batch;
+///         if read.is_err() || full && !job.deliver(std::mem::take(&mut batch), vec![], vec![]).await {
+///             return;
+///         }
+///     }
+/// }
+///
+/// let scenario = scenario::load("slow-consumer", &Overrides::set(["dataset.count=50"]))?;
+/// let checked = check(&scenario).design(&load).seeds(20).run()?;
+/// let failure = &checked.failures[0].shrunk;
+/// assert_eq!(failure.finding.invariant, "exactly_once");
+/// assert_eq!(failure.case.scenario.dataset.count(), Some(1), "one sample is enough to show it");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Design: Send + Sync {
     /// Runs one rank, from its first sample to its end.
     fn load(&self, machine: SimMachine<Tags>, job: Job) -> Pin<Box<dyn Future<Output = ()>>>;

@@ -49,7 +49,6 @@ marks! {
     LeftEarly = "the consumer left early",
     Failed = "an error ended the loader",
     TooManySkipped = "more samples failed than were allowed",
-    Held = "the consumer held all that there was",
     DeviceFailed = "a copy failed",
     Choice = "a choice differed from first come, first served",
     Resumed = "a run went on from a state",
@@ -126,7 +125,6 @@ impl Reached {
         reached.mark_if(run.got.iter().any(|got| !got.skipped.is_empty()), Mark::Hole);
         for end in &run.ends {
             reached.mark_if(matches!(end.error, Some(Error::TooManySkipped { .. })), Mark::TooManySkipped);
-            reached.mark_if(matches!(end.error, Some(Error::Held { .. })), Mark::Held);
             if let Some(outcome) = &end.outcome {
                 reached.mark_if(outcome.flushes > 0, Mark::Flush);
                 reached.mark_if(outcome.lent_batches > 0, Mark::Lent);

@@ -7,7 +7,7 @@ use super::case::{Base, Case, cut};
 use crate::{
     draw::{Purpose, below, draw},
     fault::{Faults, Hits},
-    scenario::{OnErrors, Scenario},
+    scenario::{OnErrors, Scenario, Tail},
     sim::Chooser,
     units::{Duration, Size},
 };
@@ -81,7 +81,7 @@ pub(super) fn compare(seed: u64) -> Compare {
     }
 }
 
-/// Draws small settings, faults and spreads. What the scenario says of order, shuffling, tails and ranks stays.
+/// Draws small settings, faults and spreads. What the scenario says of order, shuffling and ranks stays.
 fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
     let pick = |question, n| pick(seed, question, n);
     let samples = base.samples();
@@ -98,6 +98,8 @@ fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
     loader.ring = (pick(18, 3) > 0).then(|| loader.batch + pick(19, 3 * loader.batch + 1));
     loader.fetch_limit = (pick(20, 4) == 0).then(|| 1 + pick(21, 4));
     loader.decode_limit = (pick(22, 4) == 0).then(|| 1 + pick(23, 3));
+    loader.drop_last = pick(28, 6) == 0;
+    loader.tail = one_of(seed, 29, &[loader.tail, loader.tail, Tail::Uneven, Tail::Pad, Tail::Drop]);
     scenario.consumer.hold = 1 + u64::from(pick(24, 4) == 0);
     scenario.consumer.step = Duration::new(one_of(seed, 25, &[0.0, 1.0, 5.0, 40.0]), "ms");
     faults(scenario, seed);

@@ -81,6 +81,8 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     put("loader.prefetch", number(loader.prefetch));
     put("loader.copies", number(loader.copies));
     put("loader.epochs", number(u64::from(loader.epochs)));
+    put("loader.drop_last", Some(loader.drop_last.to_string()));
+    put("loader.tail", quoted(&loader.tail));
     put("loader.fetch_limit", some(loader.fetch_limit));
     put("loader.decode_limit", some(loader.decode_limit));
     put("loader.retries", number(u64::from(loader.retries)));

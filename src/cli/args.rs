@@ -55,6 +55,9 @@ pub(crate) enum Verb {
     /// Repeat a failure that `check` found, choice by choice
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
+    /// Add up what the shards of a check found
+    #[command(after_help = MERGE_EXAMPLES)]
+    Merge(MergeArgs),
     /// Make a folder of photo-like JPEGs
     #[command(after_help = SYNTH_EXAMPLES)]
     Synth(SynthArgs),
@@ -150,6 +153,14 @@ Examples:
 
 A file that is kept in scenarios/regressions/ is repeated by `cargo test`.
 Exit code 1: it still fails; 0: it does not.";
+
+const MERGE_EXAMPLES: &str = "\
+Examples:
+  towtank check my.toml --swarm --shard 0/2 --json > 0.json
+  towtank check my.toml --swarm --shard 1/2 --json > 1.json
+  towtank merge 0.json 1.json
+
+Exit code 1: a shard found something broken.";
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
@@ -398,6 +409,14 @@ pub(crate) struct ReplayArgs {
     /// Print what came of it as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `towtank merge`
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct MergeArgs {
+    /// Reports of `towtank check --json`, of the same scenario
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// `towtank schema`

@@ -232,11 +232,6 @@ impl Leaves {
         self.slots.iter().zip(vacant).filter(|(_, vacant)| !vacant).map(|(leaf, _)| leaf)
     }
 
-    /// How many are under way.
-    pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.vacant.len()
-    }
-
     /// Takes every body out, for the end of the run.
     pub(super) fn take_bodies(&mut self) -> Vec<Rc<dyn Body>> {
         self.slots.iter_mut().filter_map(|leaf| leaf.body.take()).collect()

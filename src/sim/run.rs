@@ -242,7 +242,7 @@ fn conclude<P: SimPayload>(inner: &Inner<P>, decider: Decider, stalled: Option<S
         end: Time(now),
         left: Left {
             tasks: tasks.live(),
-            leaves: world.leaves.len(),
+            leaves: world.under_way(),
             threads: nodes().map(|node| node.pool.taken() as usize).sum(),
             runnable: nodes().map(|node| node.cpu.runnable()).sum(),
         },

@@ -785,6 +785,11 @@ impl World {
 
     // ---- odds and ends
 
+    /// Leaves under way. One that has ended and was given up waits only for the scheduler to look away.
+    pub(super) fn under_way(&self) -> usize {
+        self.leaves.iter().filter(|leaf| !(leaf.given_up && leaf.phase == Phase::Ended)).count()
+    }
+
     /// Leaves given up that still run.
     pub(super) fn running_alone(&self) -> usize {
         self.running_alone

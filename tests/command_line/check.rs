@@ -37,6 +37,30 @@ fn shards_share_the_seeds() {
 }
 
 #[test]
+fn shards_add_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = |shard: &str, more: &[&str]| {
+        let args = ["check", "tiny-memory", "--seeds", "6", "--samples", "8", "--json", "--shard", shard, "--out"];
+        let output = towtank(&[&args[..], &[folder.path().to_str().unwrap()], more].concat());
+        let file = folder.path().join(format!("{}.json", shard.replace('/', "-")));
+        fs::write(&file, &output.stdout).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let [first, second] = [part("0/2", &[]), part("1/2", &[])];
+    let output = towtank(&["merge", &first, &second]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let merged = report(&output);
+    assert_eq!((&merged["seeds"], &merged["coverage"]["a batch was lent in its slots"]), (&Value::from(6), &Value::from(6)));
+    let broken = part("1/2", &HANGS);
+    let output = towtank(&["merge", &first, &broken]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(report(&output)["failures"].as_array().unwrap().len(), 1);
+    let other = towtank(&["merge", &first, folder.path().join("none.json").to_str().unwrap()]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(stderr(&other).contains("cannot be read"), "{}", stderr(&other));
+}
+
+#[test]
 fn a_failure_is_shrunk_written_and_repeated_with_the_same_hash() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
