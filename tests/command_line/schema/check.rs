@@ -38,6 +38,7 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
             "minimum" => value.as_f64().is_none_or(|n| n >= number()),
             "maximum" => value.as_f64().is_none_or(|n| n <= number()),
             "minItems" => value.as_array().is_none_or(|items| items.len() as f64 >= number()),
+            "maxItems" => value.as_array().is_none_or(|items| items.len() as f64 <= number()),
             "minProperties" => value.as_object().is_none_or(|fields| fields.len() as f64 >= number()),
             "anyOf" => list().iter().any(|way| faults(way, value).is_empty()),
             "allOf" => list().iter().all(|part| faults(part, value).is_empty()),
