@@ -307,7 +307,8 @@ impl<M: Machine> Control<M> {
                     unreported.append(&mut skipped);
                     slots.append(&mut piece);
                 }
-                Output::Discard { .. } | Output::Fail(_) | Output::End => {}
+                Output::Fail(error) => unreported.extend(error.sample()),
+                Output::Discard { .. } | Output::End => {}
             }
         }
         slots.extend(self.found.take_all());

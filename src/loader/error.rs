@@ -1,5 +1,6 @@
 //! What ends a loader early.
 
+use super::outcome::Skipped;
 use crate::{failure::Failure, machine::Item};
 
 /// Why a loader ended before its plan did. The consumer gets it once, after every batch before it; after it the loader is over.
@@ -45,4 +46,16 @@ pub enum Error {
     /// The loader ended without a word: its task was dropped or its thread panicked.
     #[error("the loader is gone: its task was dropped or its thread panicked")]
     Lost,
+}
+
+impl Error {
+    /// The failed sample that it tells of, when it tells of one.
+    pub(super) fn sample(&self) -> Option<Skipped> {
+        match self {
+            Error::Sample { item, failure } | Error::TooManySkipped { item, failure, .. } => {
+                Some(Skipped { item: *item, failure: failure.clone() })
+            }
+            Error::Held { .. } | Error::Fatal(_) | Error::Lost => None,
+        }
+    }
 }

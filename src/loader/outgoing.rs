@@ -271,7 +271,10 @@ impl<M: Machine> Outgoing<M> {
                     self.unsealed(epoch).sealed = Some(sealed);
                 }
                 Output::Fail(error) => {
-                    self.terminal.get_or_insert(Err(error));
+                    match &self.terminal {
+                        Some(_) => self.unreported.extend(error.sample()),
+                        None => self.terminal = Some(Err(error)),
+                    }
                     // What was flushed of a batch that never came to be.
                     if let Some(last) = self.departures.back_mut()
                         && last.sealed.is_none()
@@ -438,6 +441,12 @@ impl<M: Machine> Outgoing<M> {
 
     /// Takes everything apart once the tasks are gone.
     pub(super) fn close(mut self) -> (Remains, Sender<M::DeviceBatch, Unit<M>>) {
+        // The error that the consumer did not stay for.
+        if !matches!(self.end(), End::Failed(_))
+            && let Some(Err(error)) = &self.terminal
+        {
+            self.unreported.extend(error.sample());
+        }
         for copy in self.copies.withdraw() {
             if let Some(departure) = self.departures.iter_mut().find(|d| d.id == copy.departure) {
                 departure.copying = 0;
