@@ -36,8 +36,10 @@ impl Base {
     ///
     /// # Errors
     ///
-    /// When the machine's model cannot be read, the samples are those of a folder, or scenario and machine do not fit together.
+    /// When the machine's model cannot be read, the samples are those of a folder, the loader is of a design that is only simulated, or
+    /// scenario and machine do not fit together.
     pub fn new(scenario: &Scenario, samples_most: u64) -> Result<Base, Trouble> {
+        scenario.only_ours("cannot be checked")?;
         let mut scenario = scenario.clone();
         if scenario.machine == MachineChoice::This {
             scenario.machine = MachineChoice::Named(REFERENCE.to_owned());
