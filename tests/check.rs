@@ -222,8 +222,13 @@ fn the_first_failure_is_the_same_on_any_number_of_threads() {
 
 #[test]
 fn the_crates_own_loader_breaks_nothing() {
-    for name in ["flaky-store", "tiny-memory"] {
-        let scenario = scenario::load(name, &Overrides::default()).unwrap();
+    for (name, set) in [
+        ("flaky-store", "loader.order=plan"),
+        ("flaky-store", "loader.order=completion"),
+        ("tiny-memory", "ranks.count=3"),
+        ("imagenet-p4d", "ranks.count=8"),
+    ] {
+        let scenario = scenario::load(name, &Overrides::set([set])).unwrap();
         let checked = check(&scenario).seeds(150).jobs(2).swarm(true).run().unwrap_or_else(|e| panic!("{e}"));
         assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());
     }

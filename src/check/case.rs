@@ -31,7 +31,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// The scenario, cut to so many samples. One that is meant for this computer is checked on [`REFERENCE`], so that what is found is
+    /// The scenario, cut to so many samples, and then with batches small enough for some of them. One that is meant for this computer is checked on [`REFERENCE`], so that what is found is
     /// found again anywhere.
     ///
     /// # Errors
@@ -53,7 +53,13 @@ impl Base {
                 .into());
         };
         let whole = samples.count();
-        cut(&mut scenario, whole.min(samples_most.max(1)));
+        let kept = whole.min(samples_most.max(1));
+        cut(&mut scenario, kept);
+        if kept < whole {
+            // Four batches of each rank at least, since little happens in one.
+            let world = u64::from(scenario.ranks.count.max(scenario.loader.world));
+            scenario.loader.batch = scenario.loader.batch.min((kept / world / 4).max(1));
+        }
         // Nobody reads them in a run, and every run has a copy of the rest.
         scenario.description = None;
         scenario.places = Default::default();
@@ -66,6 +72,11 @@ impl Base {
     /// Samples after the cut.
     pub fn samples(&self) -> u64 {
         count(&self.scenario)
+    }
+
+    /// Samples in a batch, which are fewer where the dataset was cut.
+    pub fn batch(&self) -> u64 {
+        self.scenario.loader.batch
     }
 
     /// The samples of a scenario made of this one.

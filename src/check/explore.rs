@@ -148,6 +148,7 @@ impl<'a> Check<'a> {
         let mut checked = Checked {
             scenario: self.scenario.name.clone(),
             samples: base.samples(),
+            batch: base.batch(),
             whole: base.whole,
             seeds: 0,
             runs: 0,
@@ -272,6 +273,8 @@ pub struct Checked {
     pub scenario: String,
     /// Samples that its dataset was cut to.
     pub samples: u64,
+    /// Samples in a batch.
+    pub batch: u64,
     /// Samples that it has.
     pub whole: u64,
     /// Seeds that were looked at.

@@ -117,7 +117,12 @@ fn write(args: &CheckArgs, failure: &Failure) -> Result<PathBuf, Ending> {
 fn tell(checked: &Checked, args: &CheckArgs, took: Duration) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let cut = match checked.whole > checked.samples {
-        true => format!(", cut to {} of {} samples", Count(checked.samples), Count(checked.whole)),
+        true => format!(
+            ", cut to {} of {} samples in batches of {}",
+            Count(checked.samples),
+            Count(checked.whole),
+            Count(checked.batch)
+        ),
         false => String::new(),
     };
     writeln!(out, "checked `{}`{cut}", checked.scenario)?;
@@ -156,6 +161,7 @@ fn tell_json(checked: &Checked, files: &[PathBuf], took: Duration) -> io::Result
     let report = json!({
         "scenario": checked.scenario,
         "samples": checked.samples,
+        "batch": checked.batch,
         "samples_of_the_scenario": checked.whole,
         "seeds": checked.seeds,
         "runs": checked.runs,

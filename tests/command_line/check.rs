@@ -14,7 +14,7 @@ fn a_check_tells_what_it_looked_at_and_what_it_never_reached() {
     let output = towtank(&["check", "flaky-store", "--seeds", "40", "--swarm", "--jobs", "2"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.contains("checked `flaky-store`, cut to 64 of 4000 samples"), "{told}");
+    assert!(told.contains("checked `flaky-store`, cut to 64 of 4000 samples in batches of 16"), "{told}");
     assert!(told.contains("40 seeds") && told.contains("a read was retried") && told.contains("nothing is broken"), "{told}");
     let output = towtank(&["check", "flaky-store", "--seeds", "3", "--chooser", "fifo", "--json"]);
     let found = report(&output);

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{Asked, Broken, Ended, Invariant, name};
-use crate::{check::design::Got, loader::Tail, machine::Item};
+use crate::{
+    check::design::Got,
+    loader::{Resolved, Tail},
+    machine::Item,
+};
 
 /// Ranks share each epoch: no sample goes to two of them, together they have all, and where the tail says so they deliver the same number
 /// of batches. It is broken by a sample that two ranks got, by one that no rank was given, and by a rank with a step more than another, at
@@ -56,7 +60,7 @@ impl Invariant for RanksShare<'_> {
         if !self.is_whole() || (0..ranks.len()).any(|rank| !ended.finished(rank as u16)) {
             return Ok(());
         }
-        let (settings, start) = (&ranks[0].settings, ranks[0].plan.start());
+        let settings = &ranks[0].settings;
         let fixed = settings.tail.fixes_steps();
         let (least, most) = (self.batches.iter().min(), self.batches.iter().max());
         if fixed && least != most {
@@ -66,12 +70,13 @@ impl Invariant for RanksShare<'_> {
         // What is left out at the end of an epoch is no rank's.
         if settings.drop_last
             || settings.tail == Tail::Drop
-            || fixed && self.asked.ranks[0].settings.batch > 1 && self.failed(ended)
+            || fixed && settings.batch > 1 && self.failed(ended)
         {
             return Ok(());
         }
-        let resumed = start.batches() > 0;
-        for epoch in start.epoch() + u32::from(resumed)..settings.epochs {
+        // A rank that goes on has had a part of its epoch, and may be an epoch ahead of another.
+        let whole = |rank: &Resolved| rank.plan.start().epoch() + u32::from(rank.plan.start().batches() > 0);
+        for epoch in ranks.iter().map(whole).max().unwrap_or(0)..settings.epochs {
             for position in 0..settings.samples {
                 if !self.owners.contains_key(&(epoch, position)) && !unreported(ended, epoch, position) {
                     let why = format!("no rank was given position {position} of epoch {epoch}");
