@@ -68,10 +68,7 @@ impl Invariant for RanksShare<'_> {
             return Err(Broken::new(format!("ranks delivered {} batches, not all the same number", counts.join(", "))));
         }
         // What is left out at the end of an epoch is no rank's.
-        if settings.drop_last
-            || settings.tail == Tail::Drop
-            || fixed && settings.batch > 1 && self.failed(ended)
-        {
+        if settings.drop_last || settings.tail == Tail::Drop || fixed && settings.batch > 1 && self.failed(ended) {
             return Ok(());
         }
         // A rank that goes on has had a part of its epoch, and may be an epoch ahead of another.
