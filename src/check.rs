@@ -33,7 +33,7 @@ mod swarm;
 mod write;
 
 pub use case::{Base, Case, SAMPLES};
-pub use design::{Design, Got, Job, OwnLoader, RankEnd};
+pub use design::{Delivery, Design, Got, Job, Memory, OwnLoader, RankEnd, Taken};
 pub use explore::{Check, Checked, FAILURES_MOST, Failure, Step, check};
 pub use invariant::{Broken, Invariant};
 pub use marks::{Coverage, Mark};

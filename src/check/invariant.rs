@@ -15,7 +15,9 @@ use crate::{
     trace::Event,
 };
 
+mod batches;
 mod clean_stop;
+mod content;
 mod deliveries;
 mod epochs;
 mod errors;
@@ -26,7 +28,9 @@ mod slots;
 mod streams;
 mod work;
 
+pub use batches::BatchesWhole;
 pub use clean_stop::CleanStop;
+pub use content::ContentIntact;
 pub use deliveries::{ExactlyOnce, OrderKept};
 pub use epochs::EpochsDiffer;
 pub use errors::ErrorsSurfaced;
@@ -170,6 +174,8 @@ pub fn all<'a>(asked: Asked<'a>) -> Vec<Box<dyn Invariant + 'a>> {
         Box::new(ExactlyOnce::new(asked)),
         Box::new(OrderKept::new(asked)),
         Box::new(RanksShare::new(asked)),
+        Box::new(BatchesWhole::new(asked)),
+        Box::new(ContentIntact::new(asked)),
         Box::new(ErrorsSurfaced::new(asked)),
         Box::new(BytesWithinBudget::new(asked)),
         Box::new(SlotsNotReusedEarly::new(asked)),
@@ -233,7 +239,18 @@ pub(super) mod example {
     /// A batch of these positions of epoch 0.
     pub(crate) fn got(rank: u16, index: u64, positions: &[u64]) -> Got {
         let items = positions.iter().map(|p| item(0, *p)).collect();
-        Got { rank, at: Time(index), index, epoch: 0, items, skipped: Vec::new(), draws: Vec::new(), state: None }
+        Got {
+            rank,
+            at: Time(index),
+            index,
+            epoch: 0,
+            items,
+            skipped: Vec::new(),
+            draws: Vec::new(),
+            content: Vec::new(),
+            saved: None,
+            state: None,
+        }
     }
 
     pub(crate) fn resolved(settings: Settings) -> Vec<Resolved> {

@@ -45,6 +45,10 @@ pub(super) fn look(
                 reached.mark(Mark::Sequential);
                 relation::same_order(base, &case, design, &run)?
             }
+            Compare::OtherSeed if wanted(relation::SEEDS_DIFFER) => {
+                reached.mark(Mark::OtherSeed);
+                relation::other_seed(base, &case, design, &run)?
+            }
             Compare::Resumed(_) if case.scenario.consumer.leave_after.is_none() && wanted(relation::RESUME_EXACT) => {
                 let Compare::Resumed(part) = compare else { unreachable!("matched above") };
                 let batches = run.plans.first().map_or(0, |_| run.got_by(0).count()) as u64;
@@ -75,6 +79,7 @@ pub(super) fn compare_for(invariant: &str) -> Compare {
     match invariant {
         relation::SAME_RUN => Compare::Again,
         relation::SAME_ORDER => Compare::Sequential,
+        relation::SEEDS_DIFFER => Compare::OtherSeed,
         relation::RESUME_EXACT => Compare::Resumed(0),
         _ => Compare::Nothing,
     }

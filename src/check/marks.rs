@@ -54,6 +54,7 @@ marks! {
     Resumed = "a run went on from a state",
     Sequential = "a run was compared with one lane",
     Again = "a run was repeated",
+    OtherSeed = "a run was compared with another seed",
 }
 
 /// Which marks were reached, and how often.

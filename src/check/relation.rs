@@ -6,11 +6,11 @@ use super::{
     case::{Base, Case},
     design::{Design, Got},
     invariant::{Broken, of_rank},
-    run::{Finding, NO_PANIC, Run, run},
+    run::{Finding, From, NO_PANIC, Run, run},
 };
 use crate::{
     document::Trouble,
-    loader::{End, Error, Order, State},
+    loader::{Error, Order},
     sim::Chooser,
     trace::Event,
 };
@@ -23,6 +23,38 @@ pub const SAME_ORDER: &str = "same_order_any_schedule";
 /// A run that goes on from the state after any batch delivers what the uninterrupted run would have. Broken by a state that counts what
 /// was prefetched, and by one that forgets what failed.
 pub const RESUME_EXACT: &str = "resume_exact";
+
+/// Another seed is another order of a shuffled dataset. Broken by a generator that begins in a fixed state, whatever it is told.
+pub const SEEDS_DIFFER: &str = "seeds_differ";
+
+/// Samples from which on two orders are compared: two random orders of so many agree once in 10¹⁸.
+const LEAST: usize = super::invariant::EpochsDiffer::LEAST;
+
+/// Runs the case with the next seed, and compares the first samples of a shuffled order.
+pub(super) fn other_seed(base: &Base, case: &Case, design: &dyn Design, first: &Run) -> Result<Option<Finding>, Trouble> {
+    if first.plans.iter().any(|plan| plan.settings.order != Order::Plan || plan.settings.shuffle.is_none()) {
+        return Ok(None);
+    }
+    let mut other = case.clone();
+    other.scenario.seed = case.scenario.seed.wrapping_add(1);
+    let second = run(base, &other, design, None)?;
+    for rank in 0..first.plans.len() as u16 {
+        let samples = |run: &Run| -> Vec<u64> {
+            run.got_by(rank).flat_map(|got| &got.items).filter(|item| item.epoch == 0).map(|item| item.sample).collect()
+        };
+        let (a, b) = (samples(first), samples(&second));
+        let both = a.len().min(b.len());
+        if both >= LEAST && a[..both] == b[..both] {
+            let why = format!(
+                "the first {both} samples came in the same order under seeds {} and {}",
+                case.scenario.seed, other.scenario.seed
+            );
+            let broken = Broken { rank: Some(rank), ..Broken::new(of_rank(rank, first.plans.len(), why)).at(first.end) };
+            return Ok(Some(Finding { invariant: SEEDS_DIFFER, broken }));
+        }
+    }
+    Ok(None)
+}
 
 /// Runs the case again and compares event by event.
 pub(super) fn same_run(base: &Base, case: &Case, design: &dyn Design, first: &Run) -> Result<Option<Finding>, Trouble> {
@@ -65,8 +97,11 @@ pub(super) fn same_order(base: &Base, case: &Case, design: &dyn Design, whole: &
     for rank in 0..whole.plans.len() as u16 {
         let pairs = whole.got_by(rank).zip(sequential.got_by(rank));
         for (got, expected) in pairs {
-            if (got.epoch, &got.items) != (expected.epoch, &expected.items) {
-                let why = format!("batch {} held {}, and with one lane {}", got.index, list(got), list(expected));
+            if (got.epoch, &got.items, &got.draws) != (expected.epoch, &expected.items, &expected.draws) {
+                let why = match got.items == expected.items {
+                    false => format!("batch {} held {}, and with one lane {}", got.index, list(got), list(expected)),
+                    true => format!("the samples of batch {} were augmented by other numbers than with one lane", got.index),
+                };
                 let broken = Broken::new(of_rank(rank, whole.plans.len(), why)).at(got.at).by_batch(rank, got.index);
                 return Ok(Some(Finding { invariant: SAME_ORDER, broken }));
             }
@@ -97,15 +132,23 @@ fn failed(run: &Run) -> BTreeSet<(u16, u32, u64)> {
 /// Goes on from the state after batch `k` of every rank, and compares with the rest. Where a rank has no such batch, or samples failed
 /// that time decides about, it says nothing.
 pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run, k: u64) -> Result<Option<Finding>, Trouble> {
-    let of_rank_k =
-        |rank: u16| whole.got_by(rank).nth(usize::try_from(k).unwrap_or(usize::MAX)).and_then(|got| got.state.clone());
-    let states: Option<Vec<State>> = (0..whole.plans.len() as u16).map(of_rank_k).collect();
-    let finished = whole.ends.iter().all(|end| end.outcome.as_ref().is_some_and(|outcome| outcome.end == End::Finished));
-    let (Some(states), true) = (states, finished) else { return Ok(None) };
+    let of_rank_k = |rank: u16| whole.got_by(rank).nth(usize::try_from(k).unwrap_or(usize::MAX));
+    let ranks = || 0..whole.plans.len() as u16;
+    let states = ranks().map(|rank| of_rank_k(rank).and_then(|got| got.state.clone())).collect::<Option<_>>();
+    let saved = || ranks().map(|rank| of_rank_k(rank).and_then(|got| got.saved.clone())).collect::<Option<_>>();
+    let from = states.map(From::States).or_else(|| Some(From::Saved(saved()?, k + 1)));
+    let finished = ranks().all(|rank| whole.ended().finished(rank));
+    let (Some(from), true) = (from, finished) else { return Ok(None) };
     let mut on = Case { resume_after: None, ..case.clone() };
     on.scenario.consumer.leave_after = None;
-    let rest = run(base, &on, design, Some(&states))?;
-    if let Some(Finding { invariant, broken }) = rest.judge(&on, None) {
+    let rest = run(base, &on, design, Some(&from))?;
+    // What the others count on is a plan that begins where the run does, and the design's own state does not say where that is.
+    let whole_plan = [NO_PANIC, "progress", "clean_stop"];
+    let judged = match from {
+        From::States(_) => rest.judge(&on, None),
+        From::Saved(..) => whole_plan.iter().find_map(|name| rest.judge(&on, Some(name))),
+    };
+    if let Some(Finding { invariant, broken }) = judged {
         let why = format!("going on after batch {k}, {invariant} is broken: {}", broken.why);
         let invariant = if invariant == NO_PANIC { NO_PANIC } else { RESUME_EXACT };
         return Ok(Some(Finding { invariant, broken: Broken { why, ..broken } }));

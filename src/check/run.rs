@@ -65,27 +65,46 @@ pub struct Finding {
     pub broken: Broken,
 }
 
+/// What the ranks of a run go on from.
+#[derive(Clone, Debug)]
+pub(super) enum From {
+    /// States of this crate's, with which settings and plans are made.
+    States(Vec<State>),
+    /// States of the design's own after so many batches, which only the design can read.
+    Saved(Vec<Vec<u8>>, u64),
+}
+
 /// Runs a case. `from` are the states that its ranks go on from, when they do.
 ///
 /// # Errors
 ///
 /// When the scenario does not fit the machine or itself.
-pub(super) fn run(base: &Base, case: &Case, design: &dyn Design, from: Option<&[State]>) -> Result<Run, Trouble> {
+pub(super) fn run(base: &Base, case: &Case, design: &dyn Design, from: Option<&From>) -> Result<Run, Trouble> {
     let mut config = base.config(&case.scenario)?;
     config.limits = LIMITS;
     config.chooser = case.chooser.clone();
     config.keep_tape = !matches!(case.chooser, Chooser::Fifo);
     let mut plans = base.plans(&case.scenario)?;
-    if let Some(states) = from {
+    if let Some(From::States(states)) = from {
         for (plan, state) in plans.iter_mut().zip(states) {
             let settings = crate::loader::Settings { resume: Some(state.clone()), ..plan.settings.clone() };
             *plan = settings.resolve().map_err(|error| Trouble::from(case.scenario.explain(&error, 0, 0)))?;
         }
     }
-    Ok(simulate(config, plans, case, design))
+    let saved = match from {
+        Some(From::Saved(saved, batches)) => Some((saved.as_slice(), *batches)),
+        Some(From::States(_)) | None => None,
+    };
+    Ok(simulate(config, plans, case, design, saved))
 }
 
-fn simulate(config: sim::Config, plans: Vec<Resolved>, case: &Case, design: &dyn Design) -> Run {
+fn simulate(
+    config: sim::Config,
+    plans: Vec<Resolved>,
+    case: &Case,
+    design: &dyn Design,
+    saved: Option<(&[Vec<u8>], u64)>,
+) -> Run {
     let seen = Rc::new(RefCell::new(Seen::default()));
     let (consumer, ranks) = (&case.scenario.consumer, case.scenario.ranks);
     let barrier = barrier_of(&ranks);
@@ -94,6 +113,13 @@ fn simulate(config: sim::Config, plans: Vec<Resolved>, case: &Case, design: &dyn
         let load = |resolved: &Resolved| {
             let node = machine.on_node(ranks.node_of(resolved.settings.rank - first));
             let job = Job::new(node.clone(), resolved.clone(), consumer.clone(), barrier.clone(), seen.clone());
+            let saved = saved.and_then(|(of_ranks, batches)| {
+                of_ranks.get(usize::from(resolved.settings.rank - first)).map(|saved| (saved.clone(), batches))
+            });
+            let job = match saved {
+                Some((saved, batches)) => job.resuming(saved, batches),
+                None => job,
+            };
             design.load(node, job)
         };
         let loads = plans.iter().map(load).collect();
@@ -181,6 +207,7 @@ impl Run {
         for got in &self.got {
             word(got.index, got.items.len() as u64, got.epoch, got.rank);
             got.items.iter().for_each(|item| word(item.sample, item.position, item.epoch, got.rank));
+            got.draws.iter().for_each(|draw| word(*draw, 0, got.epoch, got.rank));
         }
         hash.get()
     }

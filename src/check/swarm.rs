@@ -31,6 +31,8 @@ pub(super) enum Compare {
     Again,
     /// One lane and one thread.
     Sequential,
+    /// The next seed.
+    OtherSeed,
     /// The rest, from the state after this part of its batches (of 2³²).
     Resumed(u64),
 }
@@ -74,9 +76,10 @@ pub(super) fn compare(seed: u64) -> Compare {
     if seed.is_multiple_of(TWICE_EVERY) {
         return Compare::Again;
     }
-    match pick(seed, 3, 4) {
-        0 => Compare::Sequential,
-        1 => Compare::Resumed(pick(seed, 4, 1 << 32)),
+    match pick(seed, 3, 8) {
+        0 | 1 => Compare::Sequential,
+        2 | 3 => Compare::Resumed(pick(seed, 4, 1 << 32)),
+        4 => Compare::OtherSeed,
         _ => Compare::Nothing,
     }
 }

@@ -1,6 +1,8 @@
 //! Every sample once, and in order: what [`Deliveries`] found, rank by rank.
 
-use super::{Asked, Broken, Ended, Invariant, of_rank};
+use std::collections::BTreeSet;
+
+use super::{Asked, Broken, Ended, Invariant, name, of_rank};
 use crate::{
     check::design::Got,
     scenario::{Deliveries, Findings},
@@ -8,7 +10,14 @@ use crate::{
 
 /// Every planned sample comes once: delivered, or skipped with a reason, or dropped by a tail that was asked for. It is broken by a sample
 /// that comes twice, by one that never comes, by one that the plan does not have, and by books that say something else.
-pub struct ExactlyOnce(Ranks);
+///
+/// A sample is known by its place in the plan, and by its number too: a loader that shuffles by itself may give one sample two places.
+pub struct ExactlyOnce {
+    ranks: Ranks,
+    /// Samples of the dataset, of which those at later places are padding.
+    samples: u64,
+    came: BTreeSet<(u16, u32, u64)>,
+}
 
 /// Samples come as planned: epoch after epoch, and in [plan order](crate::loader::Order::Plan) each epoch in its order. It is broken by a
 /// batch that overtakes another and by a sample that stands in the wrong place.
@@ -17,7 +26,8 @@ pub struct OrderKept(Ranks);
 impl ExactlyOnce {
     /// Before a run.
     pub fn new(asked: Asked<'_>) -> ExactlyOnce {
-        ExactlyOnce(Ranks::new(asked))
+        let samples = asked.ranks.first().map_or(0, |rank| rank.settings.samples);
+        ExactlyOnce { ranks: Ranks::new(asked), samples, came: BTreeSet::new() }
     }
 }
 
@@ -34,12 +44,19 @@ impl Invariant for ExactlyOnce {
     }
 
     fn batch(&mut self, got: &Got) -> Result<(), Broken> {
-        let found = self.0.take(got);
-        found.map_or(Ok(()), |found| found.exactly_once.map_err(|why| self.0.broken(got, why)))
+        let found = self.ranks.take(got);
+        found.map_or(Ok(()), |found| found.exactly_once.map_err(|why| self.ranks.broken(got, why)))?;
+        let items = got.items.iter().chain(got.skipped.iter().map(|skipped| &skipped.item));
+        for item in items.filter(|item| item.position < self.samples) {
+            if !self.came.insert((got.rank, item.epoch, item.sample)) {
+                return Err(self.ranks.broken(got, format!("{} came before at another position of the epoch", name(item))));
+            }
+        }
+        Ok(())
     }
 
     fn end(&mut self, ended: &Ended<'_>) -> Result<(), Broken> {
-        self.0.finish(ended, |findings| findings.exactly_once)
+        self.ranks.finish(ended, |findings| findings.exactly_once)
     }
 }
 
@@ -105,6 +122,10 @@ mod tests {
         assert_eq!(judged(&[got(0, 0, &[0, 1]), got(0, 1, &[2, 3]), got(0, 2, &[4, 5])]), Ok(()));
         let twice = judged(&[got(0, 0, &[0, 1]), got(0, 1, &[2, 1])]);
         assert_eq!(twice, Err("sample 1 (epoch 0, position 1) was delivered a second time".to_owned()));
+        let mut again = got(0, 1, &[2, 3]);
+        again.items[1].sample = 0;
+        let elsewhere = judged(&[got(0, 0, &[0, 1]), again]);
+        assert_eq!(elsewhere, Err("sample 0 (epoch 0, position 3) came before at another position of the epoch".to_owned()));
         let never = judged(&[got(0, 0, &[0, 1]), got(0, 1, &[2, 3])]);
         assert_eq!(never, Err("4 delivered + 0 skipped is not the 6 planned".to_owned()));
     }

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Asked, Broken, Ended, Invariant, name};
 use crate::{
     check::design::Got,
+    failure::FailureKind,
     fault::{Fault, Leaf},
-    loader::{End, Error},
+    loader::{Allowance, End, Error, OnError},
     machine::{Item, Op},
     trace::{Event, Kind, StageId},
 };
 
 /// Errors surface or are counted: a sample that cannot be read or decoded is not delivered as if nothing had happened, a sample that the
-/// trace says was given up is told to the consumer or stands in the books, and who ended early says why. It is broken by a failure that is
+/// trace says was given up is told to the consumer or stands in the books, none is given up as missing or damaged that is neither, and who
+/// ended early says why. It is broken by a failure that is
 /// swallowed, by garbage that is delivered, and by a loader that ends in the middle of its plan without a word.
 pub struct ErrorsSurfaced<'a> {
     asked: Asked<'a>,
@@ -38,6 +40,14 @@ impl<'a> ErrorsSurfaced<'a> {
     }
 }
 
+impl ErrorsSurfaced<'_> {
+    /// Whether a failure says that a sample is not there, or not what it should be, and the store has it whole.
+    fn without_cause(&self, item: &Item, kind: FailureKind) -> bool {
+        let of_the_sample = matches!(kind, FailureKind::NotFound | FailureKind::Truncated | FailureKind::Corrupt);
+        of_the_sample && self.asked.faults.lasting(self.asked.seed, item.sample).is_none()
+    }
+}
+
 impl Invariant for ErrorsSurfaced<'_> {
     fn name(&self) -> &'static str {
         "errors_surfaced_or_counted"
@@ -59,6 +69,10 @@ impl Invariant for ErrorsSurfaced<'_> {
                 }
             }
         }
+        if let Some(skipped) = got.skipped.iter().find(|s| self.without_cause(&s.item, s.failure.kind)) {
+            let why = format!("{} was given up ({}), and nothing is wrong with it", name(&skipped.item), skipped.failure);
+            return Err(Broken::new(why).at(got.at).by(got.rank, skipped.item));
+        }
         self.told.extend(got.skipped.iter().map(|s| (got.rank, s.item.epoch, s.item.sample)));
         Ok(())
     }
@@ -68,6 +82,11 @@ impl Invariant for ErrorsSurfaced<'_> {
             let key = |item: &Item| (end.rank, item.epoch, item.sample);
             if let Some(Error::Sample { item, .. } | Error::TooManySkipped { item, .. }) = &end.error {
                 self.told.insert(key(item));
+            }
+            let no_limit = |rank: &crate::loader::Resolved| rank.settings.on_error == OnError::Skip { at_most: Allowance::ANY };
+            if let (Some(Error::Sample { item, failure }), true) = (&end.error, self.asked.ranks.iter().all(no_limit)) {
+                let why = format!("{} ended the loader, which was to skip what fails: {failure}", name(item));
+                return Err(Broken::new(why).at(ended.at).by(end.rank, *item));
             }
             let Some(outcome) = &end.outcome else { continue };
             self.told.extend(outcome.unreported.iter().map(|s| key(&s.item)));
@@ -128,6 +147,22 @@ mod tests {
             let why = judged.expect_err("sample 3 cannot be decoded");
             assert!(why.starts_with("sample 3 (epoch 0, position 3) was delivered, although"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_sample_that_is_given_up_without_a_cause_breaks_it() {
+        let ranks = resolved(Settings::new(4, 2, 1));
+        let batch = |kind| {
+            let skipped = crate::loader::Skipped {
+                item: crate::machine::Item { epoch: 0, position: 1, sample: 1 },
+                failure: crate::failure::Failure::new(kind, "no such file"),
+            };
+            Got { skipped: vec![skipped], ..got(0, 0, &[0, 2]) }
+        };
+        let judged = |kind| judge(&mut ErrorsSurfaced::new(asked(&ranks)), &[], &[batch(kind), got(0, 1, &[3])]);
+        assert_eq!(judged(FailureKind::Deadline), Ok(()), "costs may be the cause");
+        let why = judged(FailureKind::NotFound).expect_err("the sample is there");
+        assert!(why.starts_with("sample 1 (epoch 0, position 1) was given up"), "{why}");
     }
 
     #[test]

@@ -16,13 +16,15 @@ pub struct RanksShare<'a> {
     asked: Asked<'a>,
     /// Who got a position, by epoch.
     owners: BTreeMap<(u32, u64), u16>,
+    /// Who got a sample, by epoch: a loader that shuffles by itself may give one sample to two ranks at positions that differ.
+    of_samples: BTreeMap<(u32, u64), u16>,
     batches: Vec<u64>,
 }
 
 impl<'a> RanksShare<'a> {
     /// Before a run.
     pub fn new(asked: Asked<'a>) -> RanksShare<'a> {
-        RanksShare { asked, owners: BTreeMap::new(), batches: vec![0; asked.ranks.len()] }
+        RanksShare { asked, owners: BTreeMap::new(), of_samples: BTreeMap::new(), batches: vec![0; asked.ranks.len()] }
     }
 
     fn is_whole(&self) -> bool {
@@ -31,11 +33,22 @@ impl<'a> RanksShare<'a> {
     }
 
     fn give(&mut self, rank: u16, item: &Item) -> Result<(), Broken> {
+        let broken =
+            |other: u16| Err(Broken::new(format!("{} went to rank {other} and to rank {rank}", name(item))).by(rank, *item));
         match self.owners.insert((item.epoch, item.position), rank) {
-            Some(other) if other != rank => {
-                Err(Broken::new(format!("{} went to rank {other} and to rank {rank}", name(item))).by(rank, *item))
+            Some(other) if other != rank => return broken(other),
+            _ => {}
+        }
+        // Padding repeats samples.
+        let padding = self.asked.ranks.first().is_some_and(|first| item.position >= first.settings.samples);
+        match self.of_samples.get(&(item.epoch, item.sample)) {
+            _ if padding => Ok(()),
+            Some(other) if *other != rank => broken(*other),
+            Some(_) => Ok(()),
+            None => {
+                self.of_samples.insert((item.epoch, item.sample), rank);
+                Ok(())
             }
-            _ => Ok(()),
         }
     }
 }

@@ -1,0 +1,246 @@
+//! What goes wrong with which sample comes when: sets, tails, orders, random streams, epochs, states, ranks.
+
+use crate::zoo::{
+    defect::Defect::*,
+    entry::{
+        AGREE, CHUNKS, EACH, EPOCHS, Entry, LOOKS, ONCE, OWN, PLAIN, PROGRESS, RANKS, RESUME, SAME_ORDER, STREAMS, TWICE, WHOLE,
+        entry,
+    },
+    kit::Shape,
+};
+
+/// Three epochs that end in a short batch.
+const THREE: &[&str] = &["dataset.count=14", "loader.epochs=3", "loader.lanes=2"];
+
+/// Class by class.
+pub const SEQUENCES: &[Entry] = &[
+    entry(
+        Eo1,
+        ONCE,
+        &["dataset.count=8", "loader.batch=2", "loader.lanes=2"],
+        PLAIN,
+        "a worker that is early takes the end marker of a late one, and the collector stops before the late one's samples came",
+    )
+    .by_chance(),
+    entry(Eo2, ONCE, &["dataset.count=16"], OWN, "each worker walks the whole dataset, since nobody told them to share it"),
+    entry(
+        Eo4,
+        ONCE,
+        &["ranks.count=4"],
+        PLAIN,
+        "ranks slice each chunk by steps, and of chunks of one sample all but the first rank get nothing",
+    ),
+    entry(Eo5, RANKS, &["ranks.count=4"], PLAIN, "each rank shuffles by its own generator and takes its stride of that"),
+    entry(
+        Eo6,
+        RANKS,
+        &["ranks.count=2", "loader.lanes=2"],
+        AGREE,
+        "prefetching draws the first order before ranks have agreed on a seed",
+    )
+    .by_chance(),
+    entry(
+        Eo7,
+        ONCE,
+        &["ranks.count=4", "dataset.count=32", "loader.batch=2"],
+        PLAIN,
+        "a source that has its shard already is sharded again",
+    ),
+    entry(
+        Eo8,
+        ONCE,
+        &["loader.batch=2"],
+        EACH,
+        "when the first consumer of a split is done, what waits for the others is thrown away",
+    )
+    .by_chance(),
+    entry(
+        Eo9,
+        ONCE,
+        &["faults.transient=5 %"],
+        CHUNKS,
+        "the second attempt at a chunk yields fewer samples, and its end counts as the end",
+    )
+    .by_chance(),
+    entry(Eo10, ONCE, &[], PLAIN, "an epoch is as many samples as the dataset has, drawn with replacement"),
+    entry(
+        Eo13,
+        ONCE,
+        &["ranks.count=4", "dataset.count=10", "loader.batch=2"],
+        PLAIN,
+        "an evaluation is padded to a multiple of the ranks with samples from the head",
+    ),
+    entry(
+        Eo15,
+        ONCE,
+        &["faults.missing=2 %", "loader.errors=skip"],
+        LOOKS,
+        "any error makes the iterator anew, from the first sample",
+    )
+    .by_chance(),
+    entry(
+        Last1,
+        ONCE,
+        &["dataset.count=20", "loader.order=completion", "loader.drop_last=true"],
+        OWN,
+        "each worker drops its own short batch, and not the epoch",
+    ),
+    entry(
+        Last2,
+        WHOLE,
+        &["dataset.count=10", "loader.batch=2", "loader.order=completion"],
+        OWN,
+        "workers make batches of their own shares, so that sizes and numbers depend on how many there are",
+    ),
+    entry(
+        Last4,
+        WHOLE,
+        &["dataset.count=10", "loader.epochs=2"],
+        PLAIN,
+        "a reader that knows no epochs carries the remainder into the next",
+    ),
+    entry(
+        Last5,
+        PROGRESS,
+        &["dataset.count=10"],
+        PLAIN,
+        "an iterator that does not know the size of its epoch waits for the rest of a short batch",
+    ),
+    entry(
+        Last7,
+        ONCE,
+        &["dataset.count=10", "loader.batch=3"],
+        PLAIN,
+        "the number of batches is rounded down where short batches count",
+    ),
+    entry(Det2, "order_kept", &[], PLAIN, "batches hold samples in the order in which workers finish"),
+    entry(
+        Det3,
+        "order_kept",
+        &["dataset.count=32", "loader.batch=2", "loader.lanes=6"],
+        Shape { chunk: 2, ..PLAIN },
+        "blocks come as they are ready when too many wait for a late one",
+    )
+    .by_chance(),
+    entry(Det5, SAME_ORDER, &[], PLAIN, "a seed is drawn on the way where there are workers, and none where there are not"),
+    entry(Det7, SAME_ORDER, &[], PLAIN, "augmentation draws from one generator, in the order in which workers come"),
+    entry(
+        Det8,
+        ONCE,
+        &["loader.order=completion", "faults.transient=5 %"],
+        CHUNKS,
+        "a chunk is read by threads, and a second attempt goes on where the first was, in another order",
+    )
+    .by_chance(),
+    entry(Rng1, STREAMS, &[], PLAIN, "every worker begins with a copy of one generator"),
+    entry(Rng2, "same_run_again", &[], PLAIN, "one of several generators is not seeded by the run"),
+    entry(Rng4, "seeds_differ", &[], PLAIN, "a shuffle begins in a fixed state, whatever the seed"),
+    entry(
+        Rng5,
+        RANKS,
+        &["ranks.count=2", "loader.epochs=2"],
+        PLAIN,
+        "workers that live on are not told the seed of the next epoch, and ranks part",
+    ),
+    entry(Epoch1, EPOCHS, TWICE, PLAIN, "the epoch is part of the seed only where the user says it"),
+    entry(Epoch2, EPOCHS, TWICE, OWN, "the epoch is counted in the main process, and workers that live on have the old copy"),
+    entry(
+        Epoch4,
+        EPOCHS,
+        TWICE,
+        PLAIN,
+        "the pipeline is copied for each epoch, and with it the counter that it counts epochs by",
+    ),
+    entry(Epoch6, EPOCHS, TWICE, PLAIN, "a sampler is seeded again with a constant"),
+    entry(Epoch7, EPOCHS, TWICE, PLAIN, "the order is frozen in the plan, and executing it again repeats it"),
+    entry(Epoch9, STREAMS, TWICE, PLAIN, "an operation's seed is fixed when the pipeline is built"),
+    entry(
+        Resume1,
+        RESUME,
+        &["dataset.count=8", "loader.epochs=3", "loader.lanes=2"],
+        PLAIN,
+        "a state at the end of an epoch is taken for one at its beginning",
+    ),
+    entry(Resume3, RESUME, THREE, PLAIN, "the epoch is not part of the sampler's state"),
+    entry(Resume4, RESUME, THREE, PLAIN, "the offset of a resumed epoch is applied in every later one"),
+    entry(Resume5, RESUME, THREE, PLAIN, "what is cycled through is the resumed iterator, the tail of an epoch"),
+    entry(
+        Resume6,
+        RESUME,
+        THREE,
+        Shape { buffer: 5, ..PLAIN },
+        "the buffer of a shuffle is not saved, and filled from behind what was in it",
+    ),
+    entry(
+        Resume7,
+        RESUME,
+        &["dataset.count=14", "loader.epochs=3", "loader.batch=3"],
+        PLAIN,
+        "past the first shard a state names the shard and forgets the place in it",
+    ),
+    entry(Resume9, RESUME, THREE, PLAIN, "workers do not hear that the resumed epoch is over, and the next is empty"),
+    entry(
+        Resume10,
+        RESUME,
+        &["dataset.count=14", "loader.epochs=2", "loader.lanes=1"],
+        PLAIN,
+        "states are kept by worker, and without workers there is none",
+    ),
+    entry(Resume11, RESUME, THREE, PLAIN, "skipping into a later epoch walks the order of the first"),
+    entry(Resume12, RESUME, THREE, PLAIN, "the wrapper that skips batches stays around the loader"),
+    entry(Resume13, RESUME, THREE, AGREE, "iterators are made and draw before the resumed epoch is set").by_chance(),
+    entry(Resume15, RESUME, THREE, PLAIN, "two layers each skip what was consumed"),
+    entry(
+        Resume16,
+        "no_panic",
+        &["loader.lanes=8", "loader.batch=2"],
+        PLAIN,
+        "a state is expected of every worker, also of those that had no sample yet",
+    ),
+    entry(Resume17, RESUME, THREE, PLAIN, "the state of the generator that shuffles again is not saved"),
+    entry(Resume19, RESUME, THREE, PLAIN, "what was handed to workers is saved, and not what came out"),
+    entry(
+        Resume20,
+        RESUME,
+        &["dataset.count=14", "loader.epochs=3", "loader.drop_last=true"],
+        PLAIN,
+        "resuming builds the loader anew and forgets an option",
+    ),
+    entry(
+        Rank1,
+        ONCE,
+        &["ranks.count=4", "dataset.count=23"],
+        PLAIN,
+        "whole chunks are dealt out, and the rest falls to the last rank",
+    ),
+    entry(
+        Rank2,
+        RANKS,
+        &[
+            "ranks.count=2",
+            "dataset.count=16",
+            "loader.batch=2",
+            "loader.tail=pad",
+            "loader.errors=skip",
+            "faults.undecodable=5 %",
+        ],
+        PLAIN,
+        "a rank whose samples fail has fewer steps, and the others wait for it",
+    )
+    .by_chance(),
+    entry(
+        Rank3,
+        ONCE,
+        &["ranks.count=2", "dataset.count=25"],
+        PLAIN,
+        "shards are dealt out whole, and their number does not divide",
+    ),
+    entry(Rank4, PROGRESS, &["dataset.count=3"], OWN, "a worker that gets no shard never says that it is done"),
+    entry(
+        Rank6,
+        RANKS,
+        &["ranks.count=4", "dataset.count=32"],
+        PLAIN,
+        "shards are shuffled by each rank's own generator before they are dealt out",
+    ),
+];
