@@ -298,8 +298,15 @@ impl<P: SimPayload> SimMachine<P> {
             None => Ok(()),
         });
         let body: Option<Rc<dyn Body>> = Some(cell.clone());
-        self.submit(&mut Request {
-            op: &op,
+        self.submit(&mut Request { way, body, ..self.request(&op, kind, bytes, busy_ns, fault) }).await;
+        cell.result().expect("the job of a leaf that ended has run")
+    }
+
+    /// What a leaf of this machine asks for: nothing but a core or an engine for `busy_ns`, on its way in, with no body.
+    #[inline]
+    pub(super) fn request<'a>(&self, op: &'a Op, kind: LeafKind, bytes: u64, busy_ns: u64, fault: Option<Fault>) -> Request<'a> {
+        Request {
+            op,
             node: self.node,
             own_thread: self.own_thread,
             kind,
@@ -307,13 +314,11 @@ impl<P: SimPayload> SimMachine<P> {
             wait_ns: 0,
             busy_ns,
             locked_ns: 0,
-            way,
+            way: Direction::In,
             cached: false,
             fault,
-            body,
-        })
-        .await;
-        cell.result().expect("the job of a leaf that ended has run")
+            body: None,
+        }
     }
 
     /// Sends a leaf out. Called when the future that wants it is first polled.
@@ -406,20 +411,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             }
             let (kind, bytes) = (LeafKind::Read, size.bytes);
             let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-            let mut request = Request {
-                op: &op,
-                node: self.node,
-                own_thread: self.own_thread,
-                kind,
-                bytes,
-                wait_ns,
-                busy_ns,
-                locked_ns: 0,
-                way: Direction::In,
-                cached,
-                fault,
-                body: None,
-            };
+            let mut request = Request { wait_ns, cached, ..self.request(&op, kind, bytes, busy_ns, fault) };
             let request = &mut request;
             P::read(&self.inner.content, sample, size, |body| async move {
                 request.body = body;
@@ -448,21 +440,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             let (kind, bytes, body) = (LeafKind::Cpu, work.bytes, Some(cell.clone() as Rc<dyn Body>));
             let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
             let locked_ns = if self.own_thread { 0 } else { self.inner.prices.locked_ns(work.kind, busy_ns) };
-            self.submit(&mut Request {
-                op: &op,
-                node: self.node,
-                own_thread: self.own_thread,
-                kind,
-                bytes,
-                wait_ns: 0,
-                busy_ns,
-                locked_ns,
-                way: Direction::In,
-                cached: false,
-                fault,
-                body,
-            })
-            .await;
+            self.submit(&mut Request { locked_ns, body, ..self.request(&op, kind, bytes, busy_ns, fault) }).await;
             cell.result().expect("the job of a leaf that ended has run")
         }
     }
@@ -488,21 +466,7 @@ impl<P: SimPayload> Machine for SimMachine<P> {
         });
         let (kind, body) = (LeafKind::Copy, Some(cell.clone() as Rc<dyn Body>));
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
-        self.submit(&mut Request {
-            op: &op,
-            node: self.node,
-            own_thread: self.own_thread,
-            kind,
-            bytes,
-            wait_ns: 0,
-            busy_ns,
-            locked_ns: 0,
-            way: Direction::In,
-            cached: false,
-            fault,
-            body,
-        })
-        .await;
+        self.submit(&mut Request { body, ..self.request(&op, kind, bytes, busy_ns, fault) }).await;
         cell.result().expect("the job of a leaf that ended has run")
     }
 

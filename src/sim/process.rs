@@ -16,8 +16,8 @@ use std::{
 use super::{
     Cost, SimMachine, SimPayload, SimTask,
     price::words,
-    resource::{Cpu, Direction, Pipe},
-    world::{Request, UNSEEN},
+    resource::{Cpu, Pipe},
+    world::UNSEEN,
 };
 use crate::{
     draw::Purpose,
@@ -171,21 +171,7 @@ impl<P: SimPayload> SimMachine<P> {
         while left_ns > 0 {
             let busy_ns = left_ns.min(Cpu::JOB_NS_MAX);
             left_ns -= busy_ns;
-            self.submit(&mut Request {
-                op: &op,
-                node: self.node,
-                own_thread: self.own_thread,
-                kind: LeafKind::Cpu,
-                bytes,
-                wait_ns: 0,
-                busy_ns,
-                locked_ns: 0,
-                way: Direction::In,
-                cached: false,
-                fault: None,
-                body: None,
-            })
-            .await;
+            self.submit(&mut self.request(&op, LeafKind::Cpu, bytes, busy_ns, None)).await;
         }
     }
 }
