@@ -55,6 +55,7 @@ pub async fn collect(cx: Rc<Cx>, from: Position) {
                 if cx.has(Defect::Eo8) && finished == 1 {
                     // The first that has its end ends the plan for all.
                     cx.output.retain(|out| matches!(out, Out::Finished));
+                    reorder.waiting.clear();
                 }
             }
             Some(Out::Done(done)) => reorder.put(done),
@@ -228,7 +229,10 @@ impl Batcher {
                 return false;
             }
         }
-        let steps = cx.plan.shape(self.position.epoch.min(cx.settings.epochs - 1)).steps;
+        if self.position.epoch >= cx.settings.epochs {
+            return true;
+        }
+        let steps = cx.plan.shape(self.position.epoch).steps;
         // The other ranks wait for as many steps as were planned.
         while cx.settings.tail.fixes_steps() && self.position.steps < steps && !cx.has(Defect::Rank2) {
             if !self.seal(0).await {

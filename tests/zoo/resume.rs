@@ -21,8 +21,10 @@ pub struct Position {
 
 impl Position {
     /// After the last batch of an epoch the next one begins.
-    pub fn settled(self, planned: u64) -> Position {
-        match self.taken >= planned {
+    pub fn settled(self, cx: &Cx) -> Position {
+        let towtank::loader::Shape { samples, steps } = cx.plan.shape(self.epoch);
+        // Empty batches may still be due.
+        match self.taken >= samples && (self.steps >= steps || !cx.settings.tail.fixes_steps()) {
             true => Position { epoch: self.epoch + 1, taken: 0, steps: 0, ..self },
             false => self,
         }
@@ -37,9 +39,9 @@ impl Position {
             // What workers were given counts, and not what came out of the loader.
             Some(Defect::Resume19) => {
                 let (epoch, taken) = cx.handed_out.get();
-                Position { epoch, taken, ..self }.settled(planned)
+                Position { epoch, taken, ..self }.settled(cx)
             }
-            _ => self.settled(planned),
+            _ => self.settled(cx),
         };
         let words = [u64::from(saved.epoch), saved.taken, saved.steps, saved.batches];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
