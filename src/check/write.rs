@@ -33,9 +33,12 @@ pub const NAMES: &[&str] = &[
     "clean_stop",
     "streams_distinct",
     "epochs_differ",
+    "batches_whole",
+    "content_intact",
     relation::SAME_RUN,
     relation::SAME_ORDER,
     relation::RESUME_EXACT,
+    relation::SEEDS_DIFFER,
     NO_PANIC,
 ];
 
@@ -180,4 +183,18 @@ pub fn replays(name: &str, text: &str, design: &dyn Design, finding: &Finding) -
     let replayed = replay(&scenario::parse(name, text, &Overrides::default())?, design)?;
     let same = replayed.finding.is_some_and(|again| again.invariant == finding.invariant);
     Ok(same && replayed.same_trace != Some(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NAMES;
+    use crate::check::invariant::{self, Asked};
+
+    #[test]
+    fn what_any_invariant_finds_can_be_written_and_repeated() {
+        let faults = crate::fault::Faults::default();
+        for invariant in invariant::all(Asked { ranks: &[], faults: &faults, seed: 0 }) {
+            assert!(NAMES.contains(&invariant.name()), "{} is not among the names", invariant.name());
+        }
+    }
 }
