@@ -13,6 +13,8 @@
 //!   [relation] holds between two runs of a case: the same again, one lane, going on from a state.
 //! - A seed is a case: the scenario's own seed is the first, and `--seed N --seeds 1` looks at one again. In a swarm it also draws small
 //!   settings and a subset of the fault families.
+//! - By default leaves take as long as the machine's model says. Under [`Schedule::Pct`] and [`Schedule::Exhaustive`] time is abstract: every
+//!   leaf that has begun may end next, and every order of completions can be met, however rare it would be.
 //! - A failure is shrunk until nothing can be left out, and [written] as a scenario that [replays](replay) it bit for bit.
 //! - A [`Design`] is a loader under test: this crate's own, or any async code over a [`SimMachine`](crate::sim::SimMachine).
 //!
@@ -34,7 +36,7 @@ mod write;
 
 pub use case::{Base, Case, SAMPLES};
 pub use design::{Delivery, Design, Got, Job, Memory, OwnLoader, RankEnd, Taken};
-pub use explore::{Check, Checked, FAILURES_MOST, Failure, Step, check};
+pub use explore::{Check, Checked, FAILURES_MOST, Failure, Schedules, Step, check};
 pub use invariant::{Broken, Invariant};
 pub use marks::{Coverage, Mark};
 pub use run::{Finding, Run};

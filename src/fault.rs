@@ -184,6 +184,26 @@ impl Faults {
         .all(|hits| hits.is_empty())
     }
 
+    /// Only what hits samples that are named.
+    #[must_use]
+    pub fn of_named(&self) -> Faults {
+        let named = |hits: &Hits| Hits { ppm: 0, samples: hits.samples.clone() };
+        Faults {
+            missing: named(&self.missing),
+            truncated: named(&self.truncated),
+            truncated_keep_ppm: self.truncated_keep_ppm,
+            undecodable: named(&self.undecodable),
+            panicking: named(&self.panicking),
+            transient: named(&self.transient),
+            throttled: named(&self.throttled),
+            stalled: named(&self.stalled),
+            slow_reads: named(&self.slow_reads),
+            slow_jobs: named(&self.slow_jobs),
+            slow_times: self.slow_times,
+            failed_copies: named(&self.failed_copies),
+        }
+    }
+
     /// What hits the leaf of `op`, if anything does. Where several faults would, the first in the order of the fields of
     /// [`Faults`].
     pub fn verdict(&self, seed: u64, op: &Op, leaf: Leaf) -> Option<Fault> {

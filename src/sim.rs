@@ -55,6 +55,9 @@
 //! When more than one thing may happen at the same instant, a [`Chooser`] decides: first come first served, or by chance, or as a
 //! [`Tape`] says. Whatever chance does can be written to a tape and is then the same run again.
 //!
+//! In [abstract time](Timing::Abstract) nothing takes any, and the chooser decides which of all that is under way ends next: by
+//! [priorities](Chooser::Pct), or all orders one after the other, with an [`Enumeration`].
+//!
 //! # When it does not end
 //!
 //! A simulation in which nothing can happen any more, or which reaches one of its [`Limits`], ends in a [`Stall`]: who was waiting for
@@ -64,10 +67,12 @@ mod chooser;
 mod config;
 mod dataset;
 mod distribution;
+mod enumeration;
 mod executor;
 mod leaf;
 mod machine;
 mod node;
+mod outstanding;
 mod payload;
 mod price;
 mod process;
@@ -79,13 +84,14 @@ mod timers;
 mod wake;
 mod world;
 
-pub use chooser::{Chooser, Tape};
+pub use chooser::{Chooser, FAIR, Tape};
 pub use config::{
     Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, DiskSpec, GpuSpec, LaneSpec, Limits, LockSpec, PcieSpec, Reader, RequestRate,
-    SchedulerSpec, Slowed, Smt, StoreSpec,
+    SchedulerSpec, Slowed, Smt, StoreSpec, Timing,
 };
 pub use dataset::{Dataset, PixelCount, Size};
 pub use distribution::{Distribution, Quantiles};
+pub use enumeration::{Enumeration, Journal};
 pub use machine::{SimBatch, SimClock, SimMachine, SimTask};
 pub use payload::{Content, SimPayload};
 pub use price::first_byte_ns;

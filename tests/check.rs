@@ -1,5 +1,8 @@
 //! The check finds what is wrong in loaders that are wrong, and nothing in the crate's own.
 
+#[path = "check/schedules.rs"]
+mod schedules;
+
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use towtank::{

@@ -1,5 +1,7 @@
 //! The simulated machine, from outside: tasks, leaves, choices, stalls, and the exact results of queueing theory.
 
+#[path = "sim/abstract_time.rs"]
+mod abstract_time;
 #[path = "sim/choices.rs"]
 mod choices;
 #[path = "sim/leaves.rs"]

@@ -10,7 +10,7 @@ use crate::{
     loader::Resolved,
     model::{MachineModel, Measured},
     scenario::{Dataset, MachineChoice, REFERENCE, Samples, Scenario},
-    sim::{self, Chooser},
+    sim::{self, Chooser, Timing},
     units::Count,
 };
 
@@ -140,6 +140,8 @@ pub struct Case {
     pub scenario: Scenario,
     /// The schedule.
     pub chooser: Chooser,
+    /// Whether things take time.
+    pub timing: Timing,
     /// A batch, from 0, after which another run goes on.
     pub resume_after: Option<u64>,
 }

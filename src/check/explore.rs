@@ -12,13 +12,17 @@ use std::{
 use super::{
     case::{Base, Case, SAMPLES},
     design::{Design, OwnLoader},
-    look::look,
+    look::{Looked, judge, look},
     marks::Coverage,
-    run::{Finding, Run},
+    run::{Finding, Run, run_into},
     shrink::{Shrunk, shrink},
-    swarm::{self, Schedule},
+    swarm::{self, Compare, Schedule},
 };
-use crate::{document::Trouble, scenario::Scenario};
+use crate::{
+    document::{Diagnostic, Trouble},
+    scenario::Scenario,
+    sim::{Chooser, Enumeration},
+};
 
 /// Failures that are kept when all are wanted.
 pub const FAILURES_MOST: usize = 32;
@@ -73,7 +77,7 @@ impl<'a> Check<'a> {
         Check { design, ..self }
     }
 
-    /// How many seeds, from the scenario's own on.
+    /// How many seeds, from the scenario's own on; of [all schedules](Schedule::Exhaustive) of one seed, at most how many.
     #[must_use]
     pub fn seeds(self, seeds: u64) -> Check<'a> {
         Check { seeds, ..self }
@@ -91,7 +95,7 @@ impl<'a> Check<'a> {
         Check { samples, ..self }
     }
 
-    /// Who decides between things that may happen at the same instant.
+    /// Who decides what happens next.
     #[must_use]
     pub fn schedule(self, schedule: Schedule) -> Check<'a> {
         Check { schedule, ..self }
@@ -125,7 +129,8 @@ impl<'a> Check<'a> {
     ///
     /// # Errors
     ///
-    /// When the scenario does not fit its machine or itself, or has the images of a folder.
+    /// When the scenario does not fit its machine or itself, or has the images of a folder, or when [all schedules](Schedule::Exhaustive)
+    /// of one seed are to be a shard of many.
     pub fn run(self) -> Result<Checked, Trouble> {
         self.run_watched(&|_| {})
     }
@@ -137,11 +142,23 @@ impl<'a> Check<'a> {
     /// As [`run`](Check::run).
     pub fn run_watched(self, watch: &(dyn Fn(Step) + Sync)) -> Result<Checked, Trouble> {
         let base = Base::new(&self.scenario, self.samples)?;
+        if self.schedule == Schedule::Exhaustive && self.shard != (0, 1) {
+            let wrong = Diagnostic::new("all schedules of one seed are no shard of many seeds");
+            return Err(wrong.hint("leave `--shard` out, or take `--chooser pct:3`").into());
+        }
+        let mut schedules = None;
         let shared = Shared { next: AtomicU64::new(0), least_failed: AtomicU64::new(u64::MAX), trouble: Mutex::default() };
-        let parts: Vec<Part> = thread::scope(|scope| {
-            let works: Vec<_> = (0..self.jobs).map(|_| scope.spawn(|| self.work(&base, &shared, watch))).collect();
-            works.into_iter().map(|work| work.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
-        });
+        let parts: Vec<Part> = match self.schedule {
+            Schedule::Exhaustive => {
+                let (part, looked) = self.enumerate(&base, watch)?;
+                schedules = Some(looked);
+                vec![part]
+            }
+            _ => thread::scope(|scope| {
+                let works: Vec<_> = (0..self.jobs).map(|_| scope.spawn(|| self.work(&base, &shared, watch))).collect();
+                works.into_iter().map(|work| work.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+            }),
+        };
         if let Some(trouble) = shared.trouble.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(trouble);
         }
@@ -151,6 +168,7 @@ impl<'a> Check<'a> {
             batch: base.batch(),
             whole: base.whole,
             seeds: 0,
+            schedules,
             runs: 0,
             events: 0,
             simulated_ns: 0,
@@ -188,10 +206,34 @@ impl<'a> Check<'a> {
         Ok(checked)
     }
 
+    /// All schedules of the scenario's own seed, one after the other, each judged by the invariants.
+    fn enumerate(&self, base: &Base, watch: &(dyn Fn(Step) + Sync)) -> Result<(Part, Schedules), Trouble> {
+        let first = swarm::case(base, self.scenario.seed, self.schedule, self.swarm);
+        let (mut part, mut schedules) = (Part { seeds: 1, ..Part::new() }, Enumeration::new());
+        while schedules.seen() < self.seeds.max(1)
+            && let Some(tape) = schedules.next()
+        {
+            let case = Case { chooser: Chooser::Replay(tape), ..first.clone() };
+            let run = run_into(base, &case, self.design, None, schedules.journal())?;
+            let looked = judge(base, case, self.design, Compare::Nothing, None, run)?;
+            part.count(&looked, watch);
+            if let Some(finding) = looked.finding {
+                match part.found.is_empty() {
+                    true => part.found.push(Found { number: 0, case: looked.case, finding, run: looked.run }),
+                    false => part.more += 1,
+                }
+                if !self.all {
+                    break;
+                }
+            }
+        }
+        let seen = Schedules { seen: schedules.seen(), all: schedules.is_over() };
+        Ok((part, seen))
+    }
+
     /// What one thread does: the next seed, until there is none.
     fn work(&self, base: &Base, shared: &Shared, watch: &(dyn Fn(Step) + Sync)) -> Part {
-        let mut part =
-            Part { seeds: 0, runs: 0, events: 0, simulated_ns: 0, coverage: Coverage::new(), found: Vec::new(), more: 0 };
+        let mut part = Part::new();
         let (index, of) = self.shard;
         loop {
             // Numbers are given out in order, so that whoever stops at the first failure stops at the least seed that fails.
@@ -210,11 +252,7 @@ impl<'a> Check<'a> {
                 }
             };
             part.seeds += 1;
-            part.runs += looked.runs;
-            part.events += looked.run.events.len() as u64;
-            part.simulated_ns += u128::from(looked.run.end.0);
-            part.coverage.add(looked.reached);
-            watch(Step::Seed { simulated_ns: looked.run.end.0 });
+            part.count(&looked, watch);
             if let Some(finding) = looked.finding {
                 shared.least_failed.fetch_min(number, Ordering::Relaxed);
                 match part.found.len() < FAILURES_MOST {
@@ -224,6 +262,15 @@ impl<'a> Check<'a> {
             }
         }
     }
+}
+
+/// How many schedules of a case were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedules {
+    /// So many, each another.
+    pub seen: u64,
+    /// Whether there are no others.
+    pub all: bool,
 }
 
 /// What threads share.
@@ -243,6 +290,20 @@ struct Part {
     found: Vec<Found>,
     /// Failures that were not kept.
     more: u64,
+}
+
+impl Part {
+    fn new() -> Part {
+        Part { seeds: 0, runs: 0, events: 0, simulated_ns: 0, coverage: Coverage::new(), found: Vec::new(), more: 0 }
+    }
+
+    fn count(&mut self, looked: &Looked, watch: &(dyn Fn(Step) + Sync)) {
+        self.runs += looked.runs;
+        self.events += looked.run.events.len() as u64;
+        self.simulated_ns += u128::from(looked.run.end.0);
+        self.coverage.add(looked.reached);
+        watch(Step::Seed { simulated_ns: looked.run.end.0 });
+    }
 }
 
 struct Found {
@@ -279,6 +340,8 @@ pub struct Checked {
     pub whole: u64,
     /// Seeds that were looked at.
     pub seeds: u64,
+    /// How many schedules of the one seed, where [all](Schedule::Exhaustive) were wanted.
+    pub schedules: Option<Schedules>,
     /// Runs that it took, those that were compared with included.
     pub runs: u64,
     /// Events of the seeds' own runs.

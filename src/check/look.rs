@@ -24,12 +24,24 @@ pub(super) struct Looked {
 /// Looks at a case; with `only`, for what breaks the invariant or relation of this name alone.
 pub(super) fn look(
     base: &Base,
-    mut case: Case,
+    case: Case,
     design: &dyn Design,
     compare: Compare,
     only: Option<&str>,
 ) -> Result<Looked, Trouble> {
     let run = run(base, &case, design, None)?;
+    judge(base, case, design, compare, only, run)
+}
+
+/// Looks at a case that has run.
+pub(super) fn judge(
+    base: &Base,
+    mut case: Case,
+    design: &dyn Design,
+    compare: Compare,
+    only: Option<&str>,
+    run: Run,
+) -> Result<Looked, Trouble> {
     let mut reached = Reached::of(&run);
     let mut finding = run.judge(&case, only);
     let mut runs = 1;

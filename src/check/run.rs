@@ -17,7 +17,7 @@ use crate::{
     loader::{Resolved, State},
     machine::Time,
     scenario::{all_ranks, barrier_of},
-    sim::{self, Chooser, Left, Limits, Stall, Tape},
+    sim::{self, Journal, Left, Limits, Simulation, Stall, Tape, Timing},
     trace::{Event, Recorder, TraceHash},
 };
 
@@ -80,10 +80,25 @@ pub(super) enum From {
 ///
 /// When the scenario does not fit the machine or itself.
 pub(super) fn run(base: &Base, case: &Case, design: &dyn Design, from: Option<&From>) -> Result<Run, Trouble> {
+    run_into(base, case, design, from, &Journal::new())
+}
+
+/// Runs a case, and enters its choices in the journal. `from` are the states that its ranks go on from, when they do.
+///
+/// # Errors
+///
+/// When the scenario does not fit the machine or itself.
+pub(super) fn run_into(
+    base: &Base,
+    case: &Case,
+    design: &dyn Design,
+    from: Option<&From>,
+    journal: &Journal,
+) -> Result<Run, Trouble> {
     let mut config = base.config(&case.scenario)?;
     config.limits = LIMITS;
     config.chooser = case.chooser.clone();
-    config.keep_tape = !matches!(case.chooser, Chooser::Fifo);
+    config.timing = case.timing;
     let mut plans = base.plans(&case.scenario)?;
     if let Some(From::States(states)) = from {
         for (plan, state) in plans.iter_mut().zip(states) {
@@ -95,7 +110,7 @@ pub(super) fn run(base: &Base, case: &Case, design: &dyn Design, from: Option<&F
         Some(From::Saved(saved, batches)) => Some((saved.as_slice(), *batches)),
         Some(From::States(_)) | None => None,
     };
-    Ok(simulate(config, plans, case, design, saved))
+    Ok(simulate(config, plans, case, design, saved, journal))
 }
 
 fn simulate(
@@ -104,6 +119,7 @@ fn simulate(
     case: &Case,
     design: &dyn Design,
     saved: Option<(&[Vec<u8>], u64)>,
+    journal: &Journal,
 ) -> Run {
     let seen = Rc::new(RefCell::new(Seen::default()));
     let (consumer, ranks) = (&case.scenario.consumer, case.scenario.ranks);
@@ -125,12 +141,12 @@ fn simulate(
         let loads = plans.iter().map(load).collect();
         all_ranks(machine, loads)
     };
-    let ended = catch_unwind(AssertUnwindSafe(|| sim::run(config, Recorder::new().keep_events(), root)));
+    let simulation = Simulation::new(config).recorder(Recorder::new().keep_events()).journal(journal);
+    let ended = catch_unwind(AssertUnwindSafe(|| simulation.run(root)));
     let mut run = match ended {
         Ok(Ok(mut outcome)) => Run {
             hash: outcome.recorder.hash(),
             events: outcome.recorder.take_events(),
-            tape: outcome.tape.unwrap_or_default(),
             left: outcome.left,
             held_bytes_peak: outcome.slots_bytes_peak.saturating_add(outcome.device_bytes_peak),
             end: outcome.end,
@@ -139,7 +155,6 @@ fn simulate(
         Ok(Err(mut stall)) => Run {
             hash: stall.recorder.hash(),
             events: stall.recorder.take_events(),
-            tape: stall.tape.take().unwrap_or_default(),
             end: stall.at,
             stall: Some(stall),
             ..Run::default()
@@ -147,6 +162,7 @@ fn simulate(
         Err(payload) => Run { panic: Some(Failure::panicked(&*payload).message.to_string()), ..Run::default() },
     };
     Seen { got: run.got, ends: run.ends } = std::mem::take(&mut *seen.borrow_mut());
+    run.tape = journal.tape();
     run.got.sort_by_key(|got| got.rank);
     run.leaves = consumer.leave_after.is_some();
     run.plans = plans;
@@ -185,7 +201,10 @@ impl Run {
             let finding = Finding { invariant: NO_PANIC, broken: Broken::new(format!("the loader panicked: {words}")) };
             return wanted(NO_PANIC).then_some(finding);
         }
-        let asked = Asked { ranks: &self.plans, faults: &case.scenario.faults, seed: case.scenario.seed };
+        // What may fail in abstract time need not.
+        let named = (case.timing == Timing::Abstract).then(|| case.scenario.faults.of_named());
+        let faults = named.as_ref().unwrap_or(&case.scenario.faults);
+        let asked = Asked { ranks: &self.plans, faults, seed: case.scenario.seed };
         let ended = self.ended();
         invariant::all(asked).into_iter().filter(|invariant| wanted(invariant.name())).find_map(|mut invariant| {
             let broken = invariant::fold(&mut *invariant, &self.events, &ended).err()?;

@@ -95,10 +95,13 @@ impl Shrinker<'_> {
     fn take(&mut self, case: Case) -> bool {
         let own = case.chooser.clone();
         let seed = case.scenario.seed;
-        let others = (1..=OTHER_SCHEDULES).map(|k| Chooser::Random(seed.wrapping_add(k)));
+        let others = (1..=OTHER_SCHEDULES).map(|k| match own {
+            Chooser::Pct { depth, length, .. } => Chooser::Pct { seed: seed.wrapping_add(k), depth, length },
+            _ => Chooser::Random(seed.wrapping_add(k)),
+        });
         let mut schedules: Vec<Chooser> = vec![Chooser::Fifo];
         if own != Chooser::Fifo {
-            schedules.push(own);
+            schedules.push(own.clone());
             schedules.extend(others);
         }
         schedules.into_iter().any(|chooser| self.take_as_is(Case { chooser, ..case.clone() }))
@@ -228,7 +231,7 @@ impl Shrinker<'_> {
 
     /// The schedule as a tape, with as few choices that differ from the default as it takes.
     fn tape(&mut self) {
-        if let Chooser::Random(_) = self.best.case.chooser {
+        if let Chooser::Random(_) | Chooser::Pct { .. } = self.best.case.chooser {
             let tape = self.best.run.tape.clone();
             let case = self.with(|case| case.chooser = Chooser::Replay(tape));
             self.take_as_is(case);

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     failure::FailureKind,
-    sim::Chooser,
+    sim::{Chooser, Timing},
     trace::{Event, Kind, StageId},
 };
 
@@ -37,7 +37,8 @@ pub fn story(scenario: &str, case: &Case, finding: &Finding, run: &Run) -> Strin
     if !faults.is_empty() {
         tell(&mut text, "  faults", &faults);
     }
-    tell(&mut text, "  schedule", &schedule(&case.chooser));
+    let time = if case.timing == Timing::Abstract { "in abstract time " } else { "" };
+    tell(&mut text, "  schedule", &format!("{time}{}", schedule(&case.chooser)));
     tell(&mut text, "  trace", &format!("{} events, hash {:016x}", run.events.len(), run.hash));
     let events = that_matter(finding, run);
     if !events.is_empty() {
@@ -58,6 +59,9 @@ fn schedule(chooser: &Chooser) -> String {
     match chooser {
         Chooser::Fifo => "first come, first served".to_owned(),
         Chooser::Random(seed) => format!("by chance, of seed {seed}"),
+        Chooser::Pct { seed, depth, .. } => {
+            format!("by priorities that change {} times, of seed {seed}", depth.saturating_sub(1))
+        }
         Chooser::Replay(tape) => {
             let choices: Vec<String> = tape.iter().take(8).map(|(number, taken)| format!("choice {number} is {taken}")).collect();
             let more = if tape.len() > 8 { format!(", and {} more", tape.len() - 8) } else { String::new() };

@@ -8,11 +8,15 @@ use crate::{
     draw::{Purpose, below, draw},
     fault::{Faults, Hits},
     scenario::{OnErrors, Scenario, Tail},
-    sim::Chooser,
+    sim::{Chooser, Tape, Timing},
     units::{Duration, Size},
 };
 
-/// Who decides between things that may happen at the same instant.
+/// Who decides what happens next: between things that may happen at the same instant, or in abstract time, in which a leaf that has begun
+/// may end at any moment.
+///
+/// Under [`Fifo`](Schedule::Fifo) and [`Random`](Schedule::Random) leaves take as long as the machine's model says, so only orders of
+/// completion that its costs allow are seen. Under the others costs do not count, see [`Timing::Abstract`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
     /// First come, first served: only costs differ from seed to seed.
@@ -20,6 +24,14 @@ pub enum Schedule {
     /// By chance, by the seed.
     #[default]
     Random,
+    /// In abstract time, by priorities that the seed draws and that change at some choices: see [`Chooser::Pct`].
+    Pct {
+        /// How many things have to happen in one order for the bugs that are looked for; at least one.
+        depth: u32,
+    },
+    /// In abstract time, all schedules of one case one after the other, on one thread, up to as many as there are seeds; the case is the
+    /// scenario's own. Ends at the first that fails; with [`all`](super::Check::all) it goes on and counts the others.
+    Exhaustive,
 }
 
 /// What a run is compared with, beside what invariants say of it.
@@ -58,17 +70,27 @@ pub(super) fn case(base: &Base, seed: u64, schedule: Schedule, swarm: bool) -> C
         vary(base, &mut scenario, seed);
     }
     // Some consumers leave in the middle.
-    if scenario.consumer.leave_after.is_none() && pick(seed, 1, 4) == 0 {
+    let many = schedule != Schedule::Exhaustive;
+    if many && scenario.consumer.leave_after.is_none() && pick(seed, 1, 4) == 0 {
         let steps = base.plans(&scenario).ok().and_then(|plans| plans.iter().map(|plan| plan.plan.batches()).max()).unwrap_or(0);
         if steps > 1 {
             scenario.consumer.leave_after = Some(1 + pick(seed, 2, steps - 1));
         }
     }
-    let chooser = match schedule {
-        Schedule::Fifo => Chooser::Fifo,
-        Schedule::Random => Chooser::Random(seed),
+    let (chooser, timing) = match schedule {
+        Schedule::Fifo => (Chooser::Fifo, Timing::Modelled),
+        Schedule::Random => (Chooser::Random(seed), Timing::Modelled),
+        Schedule::Pct { depth } => (Chooser::Pct { seed, depth, length: length(&scenario) }, Timing::Abstract),
+        Schedule::Exhaustive => (Chooser::Replay(Tape::new()), Timing::Abstract),
     };
-    Case { scenario, chooser, resume_after: None }
+    Case { scenario, chooser, timing, resume_after: None }
+}
+
+/// Choices that a run in abstract time is expected to have: the ends of a read and a job for each sample, and of a copy and a step for
+/// each batch.
+fn length(scenario: &Scenario) -> u64 {
+    let samples = super::case::count(scenario).saturating_mul(u64::from(scenario.loader.epochs));
+    samples.saturating_add(samples / scenario.loader.batch.max(1)).saturating_mul(2)
 }
 
 /// What the run of a seed is compared with.

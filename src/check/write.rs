@@ -13,7 +13,7 @@ use crate::{
     document::{Diagnostic, Trouble},
     fault::Hits,
     scenario::{self, MachineChoice, Overrides, Scenario, rewritten},
-    sim::Chooser,
+    sim::{Chooser, Timing},
     units::{Count, Fraction, nearest},
 };
 
@@ -118,10 +118,14 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     match &case.chooser {
         Chooser::Fifo => {}
         Chooser::Random(seed) => put("replay.random", number(*seed)),
+        Chooser::Pct { seed, depth, length } => put("replay.pct", Some(format!("[{seed}, {depth}, {length}]"))),
         Chooser::Replay(tape) => {
             let choices: Vec<String> = tape.iter().map(|(number, taken)| format!("[{number}, {taken}]")).collect();
             put("replay.tape", Some(format!("[{}]", choices.join(", "))));
         }
+    }
+    if case.timing == Timing::Abstract {
+        put("replay.abstract_time", Some("true".to_owned()));
     }
     if finding.invariant == relation::RESUME_EXACT {
         put("replay.resume_after", some(case.resume_after));
@@ -172,7 +176,12 @@ pub fn replay(scenario: &Scenario, design: &dyn Design) -> Result<Replayed, Trou
         return Err(wrong.hint(hint.unwrap_or_default()).into());
     };
     let base = Base::new(scenario, u64::MAX)?;
-    let case = Case { scenario: base.scenario.clone(), chooser: replay.chooser.clone(), resume_after: replay.resume_after };
+    let case = Case {
+        scenario: base.scenario.clone(),
+        chooser: replay.chooser.clone(),
+        timing: replay.timing,
+        resume_after: replay.resume_after,
+    };
     let looked = look(&base, case, design, compare_for(invariant), Some(invariant))?;
     let same_trace = replay.trace_hash.map(|hash| hash == looked.run.hash);
     Ok(Replayed { finding: looked.finding, case: looked.case, run: looked.run, same_trace })

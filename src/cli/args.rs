@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use towtank::{scenario::Overrides, units::Count};
+use towtank::{check::Schedule, scenario::Overrides, units::Count};
 
 /// Tests, predicts and measures data loaders for machine learning: one loader, on a simulated machine and on this one.
 #[derive(Debug, Parser)]
@@ -366,9 +366,11 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "J")]
     pub(crate) jobs: Option<Count>,
 
-    /// Who decides between things that may happen at the same instant
-    #[arg(long, value_enum, default_value = "random")]
-    pub(crate) chooser: ChooserArg,
+    /// Who decides what happens next: `random` or `fifo` between things that happen at the same instant, or `pct:D` and `exhaustive` in
+    /// abstract time, in which costs do not count and any leaf that has begun may end next. `pct:D` draws priorities that change D - 1
+    /// times, for bugs that take D things in one order; `exhaustive` goes through all schedules of one seed, at most `--seeds` of them
+    #[arg(long, value_name = "random|fifo|pct:D|exhaustive", value_parser = chooser, default_value = "random")]
+    pub(crate) chooser: Schedule,
 
     /// Draw small settings and some kinds of faults for each seed too
     #[arg(long)]
@@ -391,13 +393,18 @@ pub(crate) struct CheckArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Who decides between things that may happen at the same instant.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ChooserArg {
-    /// First come, first served: only costs and faults differ from seed to seed
-    Fifo,
-    /// By chance, by the seed
-    Random,
+/// Who decides what happens next.
+fn chooser(typed: &str) -> Result<Schedule, String> {
+    match typed.split_once(':') {
+        None if typed == "fifo" => Ok(Schedule::Fifo),
+        None if typed == "random" => Ok(Schedule::Random),
+        None if typed == "exhaustive" => Ok(Schedule::Exhaustive),
+        Some(("pct", depth)) => match depth.parse() {
+            Ok(depth @ 1..=100) => Ok(Schedule::Pct { depth }),
+            _ => Err(format!("the depth of `{typed}` is a whole number from 1 to 100, such as `pct:3`")),
+        },
+        _ => Err("expected `random`, `fifo`, `exhaustive`, or `pct:D` with a depth, such as `pct:3`".to_owned()),
+    }
 }
 
 /// `towtank replay`

@@ -11,7 +11,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use towtank::{
-    check::{self, Checked, Failure, Mark, OwnLoader, Schedule, Step},
+    check::{self, Checked, Failure, Mark, OwnLoader, Schedules, Step},
     document::Diagnostic,
     scenario::{self, MachineChoice, REFERENCE},
     units::Count,
@@ -19,7 +19,7 @@ use towtank::{
 
 use super::{
     Ending,
-    args::{CheckArgs, ChooserArg},
+    args::CheckArgs,
     new_file::{Kind, NewFile},
     output::say,
 };
@@ -40,10 +40,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
     let mut check = towtank::check(&scenario)
         .seeds(args.seeds.0)
         .samples(args.samples.0)
-        .schedule(match args.chooser {
-            ChooserArg::Fifo => Schedule::Fifo,
-            ChooserArg::Random => Schedule::Random,
-        })
+        .schedule(args.chooser)
         .swarm(args.swarm)
         .shard(index, of)
         .all(args.all);
@@ -126,12 +123,19 @@ fn tell(checked: &Checked, args: &CheckArgs, took: Duration) -> io::Result<()> {
         false => String::new(),
     };
     writeln!(out, "checked `{}`{cut}", checked.scenario)?;
-    let per_s = checked.seeds as f64 / took.as_secs_f64().max(1e-9);
+    let from = args.scenario.seed.map_or("the scenario's own".to_owned(), |seed| seed.to_string());
+    let (looked, counted, unit) = match checked.schedules {
+        None => (format!("{} seeds from {from}", Count(checked.seeds)), checked.seeds, "seeds"),
+        Some(Schedules { seen, all }) => {
+            let words = if all { "all {N} schedules" } else { "the first {N} of more schedules" };
+            let of = args.scenario.seed.map_or("the scenario's own seed".to_owned(), |seed| format!("seed {seed}"));
+            (format!("{} of {of}", words.replace("{N}", &Count(seen).to_string())), seen, "schedules")
+        }
+    };
+    let per_s = counted as f64 / took.as_secs_f64().max(1e-9);
     writeln!(
         out,
-        "  {} seeds from {}{}, {} runs, {} events, {:.1} s simulated, in {:.2} s: {:.0} seeds/s",
-        Count(checked.seeds),
-        args.scenario.seed.map_or("the scenario's own".to_owned(), |seed| seed.to_string()),
+        "  {looked}{}, {} runs, {} events, {:.1} s simulated, in {:.2} s: {:.0} {unit}/s",
         if args.swarm { ", swarming" } else { "" },
         Count(checked.runs),
         Count(checked.events),
@@ -164,6 +168,7 @@ fn tell_json(checked: &Checked, files: &[PathBuf], took: Duration) -> io::Result
         "batch": checked.batch,
         "samples_of_the_scenario": checked.whole,
         "seeds": checked.seeds,
+        "schedules": checked.schedules.map(|schedules| json!({ "seen": schedules.seen, "all": schedules.all })),
         "runs": checked.runs,
         "events": checked.events,
         "simulated_s": checked.simulated_ns as f64 / 1e9,

@@ -3,7 +3,7 @@
 use super::typed;
 use crate::{
     document::{Diagnostic, Errors, FromNode, Node, Spanned, Value, wrong_type},
-    sim::{Chooser, Tape},
+    sim::{Chooser, Tape, Timing},
     units::Count,
 };
 
@@ -14,6 +14,8 @@ pub struct Replay {
     pub invariant: String,
     /// The schedule.
     pub chooser: Chooser,
+    /// Whether things take time.
+    pub timing: Timing,
     /// The batch, from 0, after which another run went on.
     pub resume_after: Option<u64>,
     /// Hash of its trace.
@@ -51,6 +53,32 @@ impl FromNode for Choices {
     }
 }
 
+/// `[4711, 3, 120]`: priorities of seed 4711, for bugs of depth 3, in a run of about 120 choices.
+#[derive(Clone, Debug)]
+pub(super) struct Pct(Chooser);
+
+impl FromNode for Pct {
+    fn from_node(node: &Node, path: &str) -> Result<Self, Diagnostic> {
+        let numbers = Vec::<Count>::from_node(node, path)?;
+        let chooser = match numbers[..] {
+            [seed, depth, length] => {
+                u32::try_from(depth.0).ok().map(|depth| Chooser::Pct { seed: seed.0, depth, length: length.0 })
+            }
+            _ => None,
+        };
+        let wrong = || wrong_type(node, path, "a seed, a depth and a number of choices, such as [4711, 3, 120]");
+        chooser.map(Pct).ok_or_else(wrong)
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({
+            "type": "array", "minItems": 3, "maxItems": 3, "examples": [[4711, 3, 120]],
+            "items": { "type": "integer", "minimum": 0, "description": "A whole number.", "examples": [1] },
+            "description": "The seed of priorities, how many things have to happen in one order, and about how many choices there are.",
+        })
+    }
+}
+
 /// Sixteen hexadecimal digits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hash(u64);
@@ -77,14 +105,20 @@ pub(super) fn resolve(typed: &typed::Replay, errors: &Errors) -> Option<Replay> 
     if let (Some(tape), Some(_)) = (&typed.tape, &typed.random) {
         errors.push(tape.wrong("contradicts `replay.random`: a schedule is by chance or as a tape says"));
     }
-    let chooser = match (&typed.tape, &typed.random) {
-        (Some(Spanned { value: Choices(tape), .. }), _) if !tape.is_empty() => Chooser::Replay(tape.clone()),
-        (None, Some(seed)) => Chooser::Random(seed.value.0),
+    if let (Some(pct), true) = (&typed.pct, typed.tape.is_some() || typed.random.is_some()) {
+        errors.push(pct.wrong("contradicts what else `replay` says: a schedule is by priorities, by chance or as a tape says"));
+    }
+    let chooser = match (&typed.tape, &typed.random, &typed.pct) {
+        (Some(Spanned { value: Choices(tape), .. }), ..) if !tape.is_empty() => Chooser::Replay(tape.clone()),
+        (None, Some(seed), _) => Chooser::Random(seed.value.0),
+        (None, None, Some(Spanned { value: Pct(pct), .. })) => pct.clone(),
         _ => Chooser::Fifo,
     };
+    let is_abstract = typed.abstract_time.as_ref().is_some_and(|typed| typed.value);
     Some(Replay {
         invariant: invariant.value.clone(),
         chooser,
+        timing: if is_abstract { Timing::Abstract } else { Timing::Modelled },
         resume_after: typed.resume_after.as_ref().map(|k| k.value.0),
         trace_hash: typed.trace_hash.as_ref().map(|hash| hash.value.0),
     })

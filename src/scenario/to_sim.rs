@@ -173,6 +173,7 @@ impl Scenario {
             dataset: samples.sizes.clone(),
             faults: self.faults.clone(),
             chooser: self.replay.as_ref().map_or(sim::Chooser::Fifo, |replay| replay.chooser.clone()),
+            timing: self.replay.as_ref().map_or(sim::Timing::Modelled, |replay| replay.timing),
             ..machine.to_config(self.threads(machine), &self.store_on(machine)?)
         };
         Ok(match self.consumer.link {

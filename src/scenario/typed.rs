@@ -238,6 +238,11 @@ typed! {
         tape: super::replay::Choices,
         /// Seed of a schedule by chance, instead of a tape.
         random: Count = 4711,
+        /// A schedule by priorities, instead of a tape: their seed, how many things have to happen in one order, and about how many choices
+        /// there are.
+        pct: super::replay::Pct,
+        /// Whether time is abstract: costs do not count, and any leaf that has begun may end next.
+        abstract_time: bool = true,
         /// The batch, counted from 0, after which another run goes on.
         resume_after: Count = 3,
         /// Hash of the trace.

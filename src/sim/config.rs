@@ -13,8 +13,10 @@ use crate::{fault::Faults, trace::LeafTimes};
 pub struct Config {
     /// Seed of every draw: sizes, costs, faults.
     pub seed: u64,
-    /// Who decides between things that may happen at the same instant.
+    /// Who decides between things that may happen at the same instant, or in abstract time at any.
     pub chooser: Chooser,
+    /// Whether things take the time that is said below.
+    pub timing: Timing,
     /// Whether to keep the tape of the choices made, for [`Outcome::tape`](super::Outcome::tape). 16 bytes a choice.
     pub keep_tape: bool,
     /// When to give up.
@@ -57,6 +59,7 @@ impl Default for Config {
         Config {
             seed: 0,
             chooser: Chooser::Fifo,
+            timing: Timing::Modelled,
             keep_tape: false,
             limits: Limits::default(),
             nodes: 1,
@@ -76,6 +79,22 @@ impl Default for Config {
             replay: None,
         }
     }
+}
+
+/// Whether things take time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timing {
+    /// As much as their costs say.
+    #[default]
+    Modelled,
+    /// Abstract: a leaf that has its places may end at any moment, and the [`Chooser`] decides which does next, or whether the earliest
+    /// timer goes off. Costs, rates and shares of time do not count; how many threads, connections and engines there are does. Where a
+    /// leaf may fail by the rates of [`Config::faults`], whether it does is a choice too, and by default it does not; the samples that are
+    /// named there are hit as ever. With [`Enumeration`](super::Enumeration), every order in which things may end can be gone through.
+    ///
+    /// Each choice is worked off until nothing is ready, before the next: tasks share state only on the one scheduler's thread, and every
+    /// completion gets its own instant, so orders within an instant need not be explored.
+    Abstract,
 }
 
 /// When to give up. A run that hits a limit ends in a [`Stall`](super::Stall) report, never in a hang.
@@ -239,6 +258,12 @@ impl Costs {
         self.kinds.retain(|(name, _)| *name != kind);
         self.kinds.push((kind, cost));
         self
+    }
+
+    /// The same kinds, all free.
+    pub(super) fn made_free(self) -> Costs {
+        let free = |(kind, _)| (kind, Cost::FREE);
+        Costs { kinds: self.kinds.into_iter().map(free).collect(), other: self.other.map(|_| Cost::FREE) }
     }
 
     /// The cost of `kind`.

@@ -206,6 +206,11 @@ impl Tasks {
         self.ready.len()
     }
 
+    /// The `k`-th ready task, for [priorities](super::Chooser::Pct).
+    pub(super) fn entity(&self, k: usize) -> u64 {
+        self.ready.get(k).map_or(0, |slot| u64::from(*slot))
+    }
+
     /// Takes the `k`-th ready task out to be polled.
     #[inline]
     pub(super) fn begin(&mut self, k: usize) -> (u32, Body) {

@@ -41,6 +41,8 @@ pub(super) enum Phase {
     OnBus,
     /// The store never answers.
     Stalled,
+    /// Under way in abstract time: it ends when the chooser says so.
+    Outstanding,
     /// Ended; the scheduler has not seen it yet.
     Ended,
     /// Ended; whoever waits may have the answer.
@@ -206,6 +208,12 @@ impl Leaves {
     #[inline]
     pub(super) fn at(&mut self, slot: u32) -> &mut Leaf {
         &mut self.slots[slot as usize]
+    }
+
+    /// The leaf in a slot.
+    #[inline]
+    pub(super) fn peek(&self, slot: u32) -> &Leaf {
+        &self.slots[slot as usize]
     }
 
     /// The leaf of this name, while it is under way.

@@ -25,10 +25,11 @@ use std::{
 };
 
 use super::{
-    Config, Content, Limits, SimMachine, SimPayload, Stall, StallReason, Tape,
+    Config, Content, Journal, Limits, SimMachine, SimPayload, Stall, StallReason, Tape, Timing,
     chooser::Decider,
     executor::{Body, Tasks},
     machine::{Core, Inner, SimClock},
+    outstanding::{Advance, Outstanding},
     payload::carried::Carried,
     price::Prices,
     resource::NEVER,
@@ -61,12 +62,13 @@ pub struct Simulation<P: SimPayload> {
     config: Config,
     content: <P as Carried>::Content,
     recorder: Recorder,
+    journal: Option<Journal>,
 }
 
 impl Simulation<Tags> {
     /// A simulation in which only sizes flow.
     pub fn new(config: Config) -> Simulation<Tags> {
-        Simulation { config, content: (), recorder: Recorder::new() }
+        Simulation { config, content: (), recorder: Recorder::new(), journal: None }
     }
 }
 
@@ -74,7 +76,7 @@ impl Simulation<Pixels> {
     /// A simulation in which real bytes flow. Their sizes, and with them the time they take, are still those of
     /// [`Config::dataset`].
     pub fn with_content(config: Config, content: Content) -> Simulation<Pixels> {
-        Simulation { config, content, recorder: Recorder::new() }
+        Simulation { config, content, recorder: Recorder::new(), journal: None }
     }
 }
 
@@ -83,6 +85,13 @@ impl<P: SimPayload> Simulation<P> {
     #[must_use]
     pub fn recorder(mut self, recorder: Recorder) -> Simulation<P> {
         self.recorder = recorder;
+        self
+    }
+
+    /// Where every choice is entered as it is made; not those of [`Chooser::Fifo`](super::Chooser::Fifo) in modelled time.
+    #[must_use]
+    pub fn journal(mut self, journal: &Journal) -> Simulation<P> {
+        self.journal = Some(journal.clone());
         self
     }
 
@@ -111,10 +120,17 @@ impl<P: SimPayload> Simulation<P> {
         F: Future<Output = T> + 'static,
         R: FnOnce(SimMachine<P>) -> F,
     {
-        let Simulation { config, content, recorder } = self;
+        let Simulation { mut config, content, recorder, journal } = self;
         let run = wake::new_run();
+        let is_abstract = config.timing == Timing::Abstract;
+        let faults = config.faults.clone();
+        if is_abstract {
+            config = config.without_time();
+        }
+        let mut world = World::new(&config, recorder);
+        world.outstanding = is_abstract.then(|| Box::new(Outstanding::new(faults, P::HAS_BYTES)));
         let inner = Rc::new(Inner {
-            core: RefCell::new(Core { tasks: Tasks::new(run), world: World::new(&config, recorder) }),
+            core: RefCell::new(Core { tasks: Tasks::new(run), world }),
             clock: SimClock(Arc::new(AtomicU64::new(0))),
             prices: Prices::new(&config),
             content,
@@ -134,7 +150,7 @@ impl<P: SimPayload> Simulation<P> {
                 *value.borrow_mut() = Some(result);
             })
         };
-        let mut decider = Decider::new(config.chooser, config.keep_tape);
+        let mut decider = Decider::new(config.chooser, config.keep_tape).journal(journal).in_order(is_abstract);
         let stalled = drive(&inner, &mut decider, &config.limits);
         let outcome = conclude(&inner, decider, stalled)?;
         drop(task);
@@ -328,7 +344,19 @@ fn next_step<P: SimPayload>(
                 tasks.drain_wakes();
                 continue;
             }
-            let next = world.next();
+            let next = match &world.outstanding {
+                None => world.next(),
+                Some(_) if world.recorder.count() >= limits.events => 0,
+                Some(_) => match world.advance(tasks, decider, limits.time_ns) {
+                    Advance::To(now) => {
+                        *before = tasks.polls();
+                        inner.clock.0.store(now, Ordering::Relaxed);
+                        continue;
+                    }
+                    Advance::Stuck => NEVER,
+                    Advance::TooLate => NEVER - 1,
+                },
+            };
             if next == NEVER {
                 // Only somebody outside of the run can have woken a task since.
                 tasks.drain_wakes();
@@ -350,7 +378,10 @@ fn next_step<P: SimPayload>(
             world.collect(next, due);
             continue;
         }
-        let chosen = decider.choose(n);
+        let chosen = decider.choose(n, |k| match due.get(k) {
+            Some(due) => world.entity(*due),
+            None => tasks.entity(k - due.len()),
+        });
         match chosen.checked_sub(due.len()) {
             None => {
                 let due = match chosen {

@@ -204,6 +204,7 @@ fn state(phase: Phase) -> &'static str {
         Phase::OnCore => "on the processor",
         Phase::OnEngine | Phase::Submitting => "on a copy engine",
         Phase::OnBus => "its bytes are on the links to the devices",
+        Phase::Outstanding => "under way, in abstract time",
         Phase::Stalled => "the store never answers",
         Phase::Ended | Phase::Delivered => "it has ended, the scheduler has not seen it",
     }

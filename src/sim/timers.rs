@@ -144,6 +144,11 @@ impl Timers {
         self.pending.get_mut(id.slot()).filter(|p| p.id == id).map(|p| &mut p.alarm)
     }
 
+    /// What a pending alarm is for; nothing when it has gone off or was cancelled.
+    pub(super) fn get(&self, id: AlarmId) -> Option<&Alarm> {
+        self.pending.get(id.slot()).filter(|p| p.id == id).map(|p| &p.alarm)
+    }
+
     /// Forgets an alarm; nothing if it is not pending any more.
     pub(super) fn cancel(&mut self, id: AlarmId) -> Option<Alarm> {
         let place = self.pending.get(id.slot())?.place;
@@ -180,6 +185,25 @@ impl Timers {
             }
         };
         in_heap.min(in_queue)
+    }
+
+    /// The earliest alarm and its time.
+    pub(super) fn first(&mut self) -> Option<(u64, AlarmId)> {
+        let at = self.next();
+        let in_queue = self.queue.front().filter(|entry| entry.at() == at);
+        let in_heap = self.heap.peek().map(|Reverse(entry)| Entry(*entry)).filter(|entry| entry.at() == at);
+        in_queue.copied().or(in_heap).map(|entry| (at, entry.id()))
+    }
+
+    /// Takes the earliest alarm out alone. It stays pending, and goes off with [`take`](Timers::take).
+    pub(super) fn take_first(&mut self) -> Option<AlarmId> {
+        let (_, id) = self.first()?;
+        match self.queue.front() {
+            Some(entry) if entry.id() == id => _ = self.queue.pop_front(),
+            _ => _ = self.heap.pop(),
+        }
+        self.pending[id.slot()].place = Place::Due;
+        Some(id)
     }
 
     /// Takes out the alarms that are due at `now`, steady ones first. They stay pending, and go off with [`take`](Timers::take).

@@ -36,6 +36,7 @@ use super::{
     executor::{Tasks, Waiter},
     leaf::{Body, Holds, LeafId, Leaves, Phase},
     node::{Nearest, Node},
+    outstanding::Outstanding,
     resource::{Bucket, Cpu, Direction, Gate, Link, NAME_MAX, NEVER, Rouse},
     timers::{Alarm, AlarmId, Timers},
 };
@@ -110,6 +111,8 @@ pub(super) struct World {
     pub(super) fired: u64,
     /// A body has run since somebody last looked.
     pub(super) bodies_ran: bool,
+    /// In abstract time, the leaves that may end.
+    pub(super) outstanding: Option<Box<Outstanding>>,
     /// When something next happens on which node, where there are several.
     nearest: Option<Nearest>,
     bucket: Option<Bucket>,
@@ -139,6 +142,7 @@ impl World {
             recorder,
             fired: 0,
             bodies_ran: false,
+            outstanding: None,
             bucket: store.requests.map(Bucket::new),
             reader: store.reader,
             connection_bytes_per_s: store.connection_bytes_per_s,
@@ -454,7 +458,7 @@ impl World {
         self.start(slot);
         let leaf = self.leaves.at(slot);
         leaf.holds.0 |= Holds::ENGINE;
-        let by_pcie = self.nodes[usize::from(leaf.node)].pcie.is_some();
+        let by_pcie = self.nodes[usize::from(leaf.node)].pcie.is_some() && self.outstanding.is_none();
         leaf.phase = if by_pcie { Phase::Submitting } else { Phase::OnEngine };
         if leaf.busy_ns > 0 {
             leaf.alarm = self.timers.set(self.now.saturating_add(leaf.busy_ns), Alarm::Leaf(slot));
@@ -560,9 +564,15 @@ impl World {
         self.record(&op, Kind::Start, since, 0);
     }
 
-    /// It ends.
-    fn end(&mut self, slot: u32, tasks: &mut Tasks) {
+    /// It ends, in abstract time once the chooser has said so.
+    pub(super) fn end(&mut self, slot: u32, tasks: &mut Tasks) {
         let leaf = self.leaves.at(slot);
+        if let Some(outstanding) = &mut self.outstanding
+            && leaf.phase != Phase::Outstanding
+        {
+            let id = LeafId { slot, generation: leaf.generation };
+            return outstanding.begin(id, leaf);
+        }
         if let Some(body) = &leaf.body
             && leaf.failed.is_none()
         {
@@ -750,6 +760,15 @@ impl World {
             Phase::ForEngine => node.engines_of(op.rank, holds.way()).expect("it waits for one").give_up(id.slot),
             Phase::Waking | Phase::FirstByte => {
                 self.timers.cancel(leaf.alarm);
+            }
+            Phase::Outstanding if leaf.kind == LeafKind::Read => {
+                self.outstanding.iter_mut().for_each(|outstanding| outstanding.give_up(id));
+            }
+            Phase::Outstanding => {
+                leaf.given_up = true;
+                self.running_alone += 1;
+                self.record(&op, Kind::Abandon, since, 0);
+                return (waiter, None);
             }
             Phase::OnLink => node.link.as_mut().expect("it is on it").stop(now, id.slot),
             Phase::Stalled => {}

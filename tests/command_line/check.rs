@@ -23,6 +23,31 @@ fn a_check_tells_what_it_looked_at_and_what_it_never_reached() {
 }
 
 #[test]
+fn all_schedules_are_counted_or_it_is_said_that_there_are_more() {
+    let small = ["--samples", "2", "--set", "loader.batch=2", "--set", "loader.lanes=2", "--set", "loader.epochs=1"];
+    let check =
+        |chooser: &str, more: &[&str]| towtank(&[&["check", "slow-consumer", "--chooser", chooser], &small[..], more].concat());
+    let output = check("exhaustive", &["--seeds", "100000", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let found = report(&output);
+    let (seen, all) = (found["schedules"]["seen"].as_u64().unwrap(), &found["schedules"]["all"]);
+    assert!(seen > 6 && *all == true && found["runs"] == seen && found["seeds"] == 1, "{found}");
+    let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = check("exhaustive", &["--seeds", "100000"]);
+    assert!(told(&output).contains(&format!("all {seen} schedules of the scenario's own seed")), "{}", told(&output));
+    let output = check("exhaustive", &["--seeds", "5"]);
+    assert!(told(&output).contains("the first 5 of more schedules"), "{}", told(&output));
+    let output = check("pct:2", &["--seeds", "5", "--json"]);
+    assert_eq!((&report(&output)["seeds"], &report(&output)["schedules"]), (&Value::from(5), &Value::Null));
+    for wrong in ["pct", "pct:0", "pct:x", "best"] {
+        let output = check(wrong, &[]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(stderr(&output).contains("such as `pct:3`"), "{}", stderr(&output));
+    }
+    assert_eq!(check("exhaustive", &["--shard", "0/2"]).status.code(), Some(2));
+}
+
+#[test]
 fn shards_share_the_seeds() {
     let seeds = |shard: &str| {
         let output = towtank(&["check", "slow-consumer", "--seeds", "9", "--samples", "8", "--shard", shard, "--json"]);
