@@ -14,10 +14,11 @@ use super::{
 use crate::{
     document::Trouble,
     failure::Failure,
+    fault::Faults,
     loader::{Resolved, State},
     machine::Time,
     scenario::{all_ranks, barrier_of},
-    sim::{self, Journal, Left, Limits, Simulation, Stall, Tape, Timing},
+    sim::{self, Journal, Left, Limits, Simulation, Stall, Tape},
     trace::{Event, Recorder, TraceHash},
 };
 
@@ -44,6 +45,8 @@ pub struct Run {
     pub panic: Option<String>,
     /// The choices that differed from the default.
     pub tape: Tape,
+    /// In abstract time, what went wrong with samples for good.
+    pub hit: Option<Faults>,
     /// What was left at the end.
     pub left: Left,
     /// The most bytes in slots and in batches on the device, on a node.
@@ -147,6 +150,7 @@ fn simulate(
         Ok(Ok(mut outcome)) => Run {
             hash: outcome.recorder.hash(),
             events: outcome.recorder.take_events(),
+            hit: outcome.hit.take(),
             left: outcome.left,
             held_bytes_peak: outcome.slots_bytes_peak.saturating_add(outcome.device_bytes_peak),
             end: outcome.end,
@@ -156,6 +160,7 @@ fn simulate(
             hash: stall.recorder.hash(),
             events: stall.recorder.take_events(),
             end: stall.at,
+            hit: stall.hit.take(),
             stall: Some(stall),
             ..Run::default()
         },
@@ -201,9 +206,8 @@ impl Run {
             let finding = Finding { invariant: NO_PANIC, broken: Broken::new(format!("the loader panicked: {words}")) };
             return wanted(NO_PANIC).then_some(finding);
         }
-        // What may fail in abstract time need not.
-        let named = (case.timing == Timing::Abstract).then(|| case.scenario.faults.of_named());
-        let faults = named.as_ref().unwrap_or(&case.scenario.faults);
+        // What may fail by a rate in abstract time need not: what did is known.
+        let faults = self.hit.as_ref().unwrap_or(&case.scenario.faults);
         let asked = Asked { ranks: &self.plans, faults, seed: case.scenario.seed };
         let ended = self.ended();
         invariant::all(asked).into_iter().filter(|invariant| wanted(invariant.name())).find_map(|mut invariant| {

@@ -86,6 +86,21 @@ impl Outstanding {
         Outstanding { leaves, faults, has_bytes, lasting: BTreeMap::new(), panics: BTreeMap::new(), mishaps }
     }
 
+    /// What went wrong for good: samples by name, those that the scenario names and those that choices hit.
+    pub(super) fn hit(&self) -> Faults {
+        let mut hit = self.faults.of_named();
+        for (sample, fault) in &self.lasting {
+            match fault {
+                Some(Fault::Fail(_)) => hit.missing.samples.push(*sample),
+                Some(Fault::Truncate { .. }) => hit.truncated.samples.push(*sample),
+                Some(_) => hit.undecodable.samples.push(*sample),
+                None => {}
+            }
+        }
+        hit.panicking.samples.extend(self.panics.iter().filter(|(_, panics)| **panics).map(|(sample, _)| *sample));
+        hit
+    }
+
     /// A leaf has started. What was found wrong with its sample before is so still.
     pub(super) fn begin(&mut self, id: LeafId, leaf: &mut Leaf) {
         leaf.phase = Phase::Outstanding;

@@ -37,6 +37,7 @@ use super::{
     world::{Due, World},
 };
 use crate::{
+    fault::Faults,
     machine::{Pixels, Tags, Time},
     trace::Recorder,
 };
@@ -186,6 +187,8 @@ pub struct Outcome<T> {
     /// The choices made, where [`Config::keep_tape`] says so: a run with [`Chooser::Replay`](super::Chooser::Replay) of it is the same
     /// run.
     pub tape: Option<Tape>,
+    /// In abstract time, what went wrong with samples for good: those that the faults name, and those that choices hit.
+    pub hit: Option<Faults>,
     /// What was left when the root task finished: all zero after a clean stop.
     pub left: Left,
     /// What the simulation itself did.
@@ -237,8 +240,8 @@ impl<T: fmt::Debug> fmt::Debug for Outcome<T> {
 
 impl Outcome<()> {
     fn with<T>(self, value: T) -> Outcome<T> {
-        let Outcome { value: (), end, recorder, tape, left, tally, cpu_ns, slots_bytes_peak, device_bytes_peak } = self;
-        Outcome { value, end, recorder, tape, left, tally, cpu_ns, slots_bytes_peak, device_bytes_peak }
+        let Outcome { value: (), end, recorder, tape, hit, left, tally, cpu_ns, slots_bytes_peak, device_bytes_peak } = self;
+        Outcome { value, end, recorder, tape, hit, left, tally, cpu_ns, slots_bytes_peak, device_bytes_peak }
     }
 }
 
@@ -251,11 +254,13 @@ fn conclude<P: SimPayload>(inner: &Inner<P>, decider: Decider, stalled: Option<S
         return Err(stall);
     }
     let Core { tasks, world } = core;
+    let hit = world.outstanding.as_ref().map(|outstanding| outstanding.hit());
     let now = world.now;
     let nodes = || world.nodes.iter();
     Ok(Outcome {
         value: (),
         end: Time(now),
+        hit,
         left: Left {
             tasks: tasks.live(),
             leaves: world.under_way(),

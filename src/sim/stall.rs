@@ -140,6 +140,8 @@ pub struct Stall {
     pub recorder: Recorder,
     /// The choices made, where [`Config::keep_tape`](super::Config::keep_tape) says so.
     pub tape: Option<Tape>,
+    /// In abstract time, what went wrong with samples for good: see [`Outcome::hit`](super::Outcome::hit).
+    pub hit: Option<fault::Faults>,
 }
 
 impl Stall {
@@ -160,6 +162,7 @@ impl Stall {
             depths,
             running_alone: world.running_alone(),
             accounts,
+            hit: world.outstanding.as_ref().map(|outstanding| outstanding.hit()),
             recorder: std::mem::take(&mut core.world.recorder),
             tape: None,
         })
