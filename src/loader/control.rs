@@ -75,6 +75,7 @@ pub(super) struct Control<M: Machine> {
 
 struct Core<U> {
     order: Order,
+    batch: usize,
     window: u64,
     ring: Ring<U>,
     ledger: Rc<Ledger>,
@@ -105,6 +106,7 @@ impl<M: Machine> Control<M> {
         let ledger = Ledger::new(resolved.ledger_bytes, settings.sample_bytes);
         let core = Core {
             order: settings.order,
+            batch: settings.batch,
             window: resolved.window,
             ring: Ring::new(slots),
             ledger: ledger.clone(),
@@ -419,6 +421,10 @@ impl<U> Core<U> {
         while self.unnumbered.front().is_some_and(|(_, count)| *count == 0) {
             self.unnumbered.pop_front();
         }
+        let next = self.unnumbered.front().map(|(next, _)| *next).or_else(|| self.cursor.peek().map(|(next, _)| next));
+        if next.is_some_and(|next| next != epoch) {
+            self.ring.align(self.batch);
+        }
     }
 
     /// Whether the next number waits for a slot of the unfinished batch, and that batch for the next number.
@@ -491,6 +497,9 @@ impl<M: Machine> Future for Launching<'_, M> {
             }
         };
         core.accounts.planned += 1;
+        if core.order == Order::Plan && core.cursor.peek().is_some_and(|(next, _)| next != item.epoch) {
+            core.ring.align(core.batch);
+        }
         let launch = core.ledger.open();
         // The others see that the plan has ended, or the next one that it may launch too.
         if core.cursor.peek().is_none() {

@@ -110,6 +110,16 @@ impl<U> Ring<U> {
         ahead.is_some()
     }
 
+    /// Lets the next number live where batches of `batch` samples begin, if the ring holds two or more of them and nothing else. After an
+    /// epoch's short last batch the following ones would otherwise lie across the ring's end, every so many of them in two pieces, to be
+    /// gathered by a copy.
+    pub(super) fn align(&mut self, batch: usize) {
+        let slots = self.slots.len();
+        if slots > batch && slots.is_multiple_of(batch) {
+            self.turn = self.turn.next_multiple_of(batch) % slots;
+        }
+    }
+
     /// Draws the next number with its slot.
     pub(super) fn claim(&mut self) -> Option<(u64, Slot<U>)> {
         let slot = self.slots[self.turn].take()?;
@@ -194,6 +204,21 @@ mod tests {
         assert!(!ring.can_claim(), "number 4 lives in slot 1");
         ring.come_home(slot);
         assert!(ring.can_claim());
+    }
+
+    #[test]
+    fn after_a_short_batch_the_next_one_lies_in_one_piece() {
+        let aligned = |slots: usize, drawn: usize, batch: usize| {
+            let mut ring = Ring::new(slab::<u8>(slots, 1).expect("a few bytes"));
+            (0..drawn).for_each(|_| drop(ring.claim()));
+            ring.align(batch);
+            ring.turn()
+        };
+        assert_eq!(aligned(12, 5, 4), 8);
+        assert_eq!(aligned(12, 8, 4), 8, "it ended whole");
+        assert_eq!(aligned(12, 9, 4), 0, "round the ring's end");
+        assert_eq!(aligned(4, 2, 4), 2, "a ring of one batch has no other place");
+        assert_eq!(aligned(10, 5, 4), 5, "batches lie anywhere in a ring that is no multiple of them");
     }
 
     #[test]
