@@ -70,5 +70,5 @@ pub(super) fn images(url: &str, _look: Look) -> Result<(Arc<dyn Source>, Samples
 #[cfg(not(feature = "remote"))]
 pub(super) fn without(url: &str) -> Diagnostic {
     Diagnostic::new(format!("this program was built without object stores, so it cannot read `{url}`"))
-        .hint("build it with the feature `remote`, which is on unless `--no-default-features` is given")
+        .hint("build it with the feature `remote`: `cargo install --path . --features remote`")
 }
