@@ -13,7 +13,8 @@ use crate::{
 /// at the instant at which it is first in line and they fit. It is broken by a wake that is missing: all would still come to its end, only
 /// later, woken by the next thing that happens.
 ///
-/// It looks at launches in plan order, whose slots are known: number n lives in slot n modulo the ring. A slot counts as free from when the
+/// It looks at launches in plan order, whose slots are known: each number lives in the slot after that of the one before, and the first one
+/// of an epoch where batches begin, if the ring holds two or more of them and nothing else. A slot counts as free from when the
 /// trace says so for certain, which is when its batch is ready where it was copied, and when it comes back where it was lent.
 pub struct WorkConservation<'a> {
     asked: Asked<'a>,
@@ -35,6 +36,12 @@ struct Rank {
     planned: u64,
     launched: u64,
     resolved: u64,
+    /// Slot of the next launch.
+    turn: usize,
+    /// Launches that every epoch still has, from the one that launches.
+    epochs: VecDeque<u64>,
+    /// Samples to a batch.
+    batch: usize,
     /// Launches that no batch has, in order: their slots, and what has become of them.
     line: VecDeque<(usize, (u32, u64))>,
     fates: BTreeMap<(u32, u64), Fate>,
@@ -56,12 +63,18 @@ impl Rank {
     fn new(resolved: &Resolved) -> Rank {
         let plan = &resolved.plan;
         let start = plan.start();
-        let planned: u64 = (start.epoch()..plan.epochs()).map(|epoch| plan.shape(epoch).samples).sum();
+        let mut epochs: VecDeque<u64> = (start.epoch()..plan.epochs()).map(|epoch| plan.shape(epoch).samples).collect();
+        if let Some(first) = epochs.front_mut() {
+            *first = first.saturating_sub(start.taken().len());
+        }
         Rank {
             judged: resolved.settings.order == Order::Plan,
-            planned: planned.saturating_sub(start.taken().len()),
+            planned: epochs.iter().sum(),
             launched: 0,
             resolved: 0,
+            turn: 0,
+            epochs,
+            batch: resolved.settings.batch,
             line: VecDeque::new(),
             fates: BTreeMap::new(),
             free: vec![true; resolved.ring],
@@ -74,13 +87,9 @@ impl Rank {
         }
     }
 
-    fn slot(&self) -> usize {
-        (self.launched % self.free.len() as u64) as usize
-    }
-
     /// An instant is over.
     fn settle(&mut self, now: Time, lanes: u64) {
-        let can = self.launched < self.planned && self.launched - self.resolved < lanes && self.free[self.slot()];
+        let can = self.launched < self.planned && self.launched - self.resolved < lanes && self.free[self.turn];
         match can && self.launched > 0 {
             true => _ = self.could.get_or_insert(now),
             false => self.could = None,
@@ -92,7 +101,7 @@ impl Rank {
 
     /// A sample is launched; since when it could have been.
     fn launch(&mut self, event: &Event) -> Option<Time> {
-        let slot = self.slot();
+        let slot = self.turn;
         if !self.free[slot] {
             // A copy is over before its batch is ready, behind others. Anything else is a ring that passes over slots.
             let copied = self.away.iter_mut().find(|(batch, slots)| self.copied.contains(batch) && slots.contains(&slot));
@@ -105,7 +114,25 @@ impl Rank {
         self.line.push_back((slot, (event.epoch, event.sample)));
         self.fates.insert((event.epoch, event.sample), Fate::Open);
         self.launched += 1;
+        self.go_on();
         self.could.take()
+    }
+
+    /// Turns to the slot of the next launch.
+    fn go_on(&mut self) {
+        let ring = self.free.len();
+        self.turn = (self.turn + 1) % ring;
+        let Some(left) = self.epochs.front_mut() else { return };
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return;
+        }
+        while self.epochs.front() == Some(&0) {
+            self.epochs.pop_front();
+        }
+        if !self.epochs.is_empty() && ring > self.batch && ring.is_multiple_of(self.batch) {
+            self.turn = self.turn.next_multiple_of(self.batch) % ring;
+        }
     }
 
     fn resolve(&mut self, event: &Event, fate: Fate) {
