@@ -114,11 +114,16 @@ where
         control: control.clone(),
         stages,
         fill: Arc::new(fill),
-        decode_permits: settings.decode_limit.map(Permits::new),
+        decode_permits: settings.decode_limit.map(|most| Permits::watched(&machine, "decode", most)),
         sample_bytes: settings.sample_bytes,
         ledger_bytes: resolved.ledger_bytes,
         submitted: settings.decode_deadline.map_or(Vec::new(), |_| (0..lanes).map(|_| Cell::new(None)).collect()),
     });
+    // Kept to the end, since machines forget what nobody else keeps.
+    let batches = sender.standing();
+    machine.watch(control.clone());
+    machine.watch(control.ledger.clone());
+    machine.watch(batches.clone());
     let copies = Copies::new();
     let copiers: Vec<M::Task> =
         (0..settings.copies).map(|_| machine.spawn("copy", copies.clone().work(control.clone()))).collect();

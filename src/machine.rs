@@ -24,6 +24,7 @@ use std::{
     fmt,
     future::Future,
     ops::{Add, Sub},
+    rc::Rc,
     time::Duration,
 };
 
@@ -35,9 +36,12 @@ use crate::{
 mod payload;
 pub mod real;
 mod slot;
+mod standing;
 
 pub use payload::{Encoded, Payload, Phantom, Pixels, Recycler, Tags};
 pub use slot::{Slot, gather, slab, slab_from};
+pub(crate) use standing::Holders;
+pub use standing::{Shared, Standing, Wait, Who};
 
 /// Nanoseconds since the machine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -199,6 +203,12 @@ pub trait Machine: Clone + 'static {
 
     /// Tells what a user's stage is called in traces and reports.
     fn name_stage(&self, stage: StageId, name: &'static str);
+
+    /// Lets the machine ask `shared` who holds it and who waits for it, while it lives, when nothing moves any more. A machine that tells
+    /// nobody of that, as the real one, has nothing to do.
+    fn watch(&self, shared: Rc<dyn Shared>) {
+        let _ = shared;
+    }
 
     /// Completes when every leaf given up on has ended and every stopped task is gone.
     fn quiesce(&self) -> impl Future<Output = ()>;

@@ -98,4 +98,4 @@ pub use price::first_byte_ns;
 pub use process::{PipeSpec, ProcessSpec, SimPipe};
 pub use rendezvous::{PartyLost, SimBarrier};
 pub use run::{Left, Outcome, Simulation, Tally, run};
-pub use stall::{Balance, Depth, Stall, StallReason, Waiting, WaitsFor};
+pub use stall::{Balance, Depth, On, Stall, StallReason, Waiting, WaitsFor};

@@ -4,6 +4,8 @@
 mod abstract_time;
 #[path = "sim/choices.rs"]
 mod choices;
+#[path = "sim/deadlocks.rs"]
+mod deadlocks;
 #[path = "sim/leaves.rs"]
 mod leaves;
 #[path = "sim/ranks.rs"]

@@ -129,6 +129,7 @@ fn simulate(
     let barrier = barrier_of(&ranks);
     let first = plans.first().map_or(0, |plan| plan.settings.rank);
     let root = |machine: sim::SimMachine<crate::machine::Tags>| {
+        let barrier = barrier.map(|barrier| barrier.watched(&machine, "the ranks' barrier"));
         let load = |resolved: &Resolved| {
             let node = machine.on_node(ranks.node_of(resolved.settings.rank - first));
             let job = Job::new(node.clone(), resolved.clone(), consumer.clone(), barrier.clone(), seen.clone());

@@ -19,6 +19,7 @@ use std::{
     fmt,
     future::poll_fn,
     pin::Pin,
+    rc::Rc,
     sync::{Arc, PoisonError},
     task::{Context, Poll, Waker},
 };
@@ -29,7 +30,7 @@ use super::{
     outcome::{Outcome, Skipped},
 };
 use crate::{
-    machine::{Clock, Item, Time},
+    machine::{Clock, Item, Shared as Watched, Standing, Time, Wait, Who},
     sync::{Condvar, Mutex, MutexGuard, lock},
 };
 
@@ -174,6 +175,11 @@ impl<D: Send + 'static, U: Send + 'static> Sender<D, U> {
         Status { left: inner.left, seen_end: inner.seen_end, waits_holding: oldest.map(|oldest| (inner.held.len(), oldest)) }
     }
 
+    /// What can tell who waits for a batch.
+    pub(super) fn standing(&self) -> Rc<dyn Watched> {
+        Rc::new(self.home.clone())
+    }
+
     /// Makes a batch ready. The loader never has more of them than it has memory for.
     pub(super) fn push(&self, content: Content<D, U>) {
         let mut inner = self.home.lock();
@@ -196,6 +202,20 @@ impl<D: Send + 'static, U: Send + 'static> Sender<D, U> {
     fn tell(&self, inner: MutexGuard<'_, Inner<D, U>>) {
         wake_after(inner, |inner| inner.consumer.take());
         self.home.0.changed.notify_all();
+    }
+}
+
+impl<D, U> Watched for Home<D, U> {
+    /// The consumer waits for the loader.
+    fn standing(&self) -> Standing {
+        let inner = self.lock();
+        let loader = inner.scheduler.as_ref().map(|waker| (Who::of(waker), "makes it".to_owned()));
+        let wait = |consumer: &Waker| {
+            let who = Who::of(consumer);
+            let on = loader.clone().into_iter().filter(|(loader, _)| *loader != who).collect();
+            Wait { who, what: "waits for the next batch".to_owned(), on }
+        };
+        Standing { waits: inner.consumer.iter().filter(|_| inner.asking).map(wait).collect(), and_alike: false }
     }
 }
 

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    machine::{Item, Machine, Slot, Time, Unit},
+    machine::{Item, Machine, Shared, Slot, Standing, Time, Unit, Wait, Who},
     trace::{Event, Kind, StageId},
 };
 
@@ -351,6 +351,34 @@ impl<M: Machine> Control<M> {
     }
 }
 
+impl<M: Machine> Shared for Control<M> {
+    /// Lanes wait for the slot of the next number, the outgoing side for the oldest number.
+    fn standing(&self) -> Standing {
+        let core = self.core.borrow();
+        let place = core.ring.turn();
+        let with_a_batch = || core.outgoing.as_ref().map(|waker| (Who::of(waker), "has it in a batch".to_owned()));
+        let holder = match core.ring.can_claim() {
+            true => None,
+            false => core.ring.holder().or_else(with_a_batch),
+        };
+        let lanes = || core.claiming.iter().map(|(_, who, _)| who).chain(core.launching.iter().map(|(_, who, ())| who));
+        let first = lanes().next();
+        let in_line = |who: Who| {
+            let on = match first {
+                Some(first) if first != who => vec![(first, "stands before it in line".to_owned())],
+                _ => holder.clone().into_iter().filter(|(holder, _)| *holder != who).collect(),
+            };
+            Wait { who, what: format!("waits for slot {place} of the ring"), on }
+        };
+        let mut waits: Vec<Wait> = lanes().map(in_line).collect();
+        waits.extend(core.outgoing.iter().map(|waker| {
+            let on = core.ring.oldest().map(|who| (who, "has it".to_owned())).into_iter().collect();
+            Wait { who: Who::of(waker), what: "waits for the oldest sample that is launched".to_owned(), on }
+        }));
+        Standing { waits, and_alike: false }
+    }
+}
+
 /// What is left when all is over.
 pub(super) struct Closed {
     pub(super) accounts: Accounts,
@@ -484,7 +512,7 @@ impl<M: Machine> Future for Launching<'_, M> {
         let (index, item) = core.cursor.take().expect("the plan has not ended");
         let place = match core.order {
             Order::Plan => {
-                let (number, slot) = core.ring.claim().expect("a launch is allowed when its slot is at home");
+                let (number, slot) = core.ring.claim(Who::of(cx.waker())).expect("a launch is allowed when its slot is at home");
                 Some((number, control.wrap(slot)))
             }
             Order::Completion => {
@@ -544,7 +572,7 @@ impl<M: Machine> Future for Claiming<'_, M> {
         if std::mem::take(&mut self.waits) {
             core.claiming.leave(self.launch);
         }
-        let claimed = core.ring.claim().expect("a number may be drawn when its slot is at home");
+        let claimed = core.ring.claim(Who::of(cx.waker())).expect("a number may be drawn when its slot is at home");
         core.number(self.epoch);
         core.wake();
         Poll::Ready(claimed)

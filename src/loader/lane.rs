@@ -23,7 +23,7 @@ pub(super) struct Way<M: Machine, S, F> {
     pub(super) control: Rc<Control<M>>,
     pub(super) stages: S,
     pub(super) fill: Arc<F>,
-    pub(super) decode_permits: Option<Permits>,
+    pub(super) decode_permits: Option<Rc<Permits>>,
     /// What is reserved for a sample of which the machine knows no bound \[B\].
     pub(super) sample_bytes: u64,
     /// The most that can be reserved for a sample \[B\].

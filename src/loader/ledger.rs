@@ -39,6 +39,7 @@ use std::{
 };
 
 use super::waiters::Waiters;
+use crate::machine::{Holders, Shared, Standing, Wait, Who};
 
 /// The account. All on one thread.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ struct Inner {
     first: u64,
     unresolved: usize,
     waiters: Waiters<u64>,
+    /// Which launch each hold is of, and how much it is.
+    holders: Holders<(u64, u64)>,
 }
 
 /// What a ledger says about itself.
@@ -91,6 +94,7 @@ impl Ledger {
             first: 0,
             unresolved: 0,
             waiters: Waiters::default(),
+            holders: Holders::default(),
         };
         Rc::new(Ledger { inner: RefCell::new(inner) })
     }
@@ -181,6 +185,27 @@ impl Inner {
     }
 }
 
+impl Shared for Ledger {
+    /// The first in line waits for those who hold bytes, and to be the head; the others for the first.
+    fn standing(&self) -> Standing {
+        let inner = self.inner.borrow();
+        let free = inner.general_limit.saturating_sub(inner.general);
+        let holds = |(who, (launch, bytes)): (Who, &(u64, u64))| {
+            let oldest = if *launch == inner.first { ", for the oldest sample" } else { "" };
+            (who, format!("holds {bytes} B of them{oldest}"))
+        };
+        let first = inner.waiters.iter().next().map(|(_, who, _)| who);
+        let waits = inner.waiters.iter().map(|(_, who, bytes)| {
+            let on = match first {
+                Some(first) if first != who => vec![(first, "stands before it in line".to_owned())],
+                _ => inner.holders.iter().map(holds).collect(),
+            };
+            Wait { who, what: format!("waits for {bytes} B for encoded samples, of which {free} B are free"), on }
+        });
+        Standing { waits: waits.collect(), and_alike: false }
+    }
+}
+
 /// Waits for bytes.
 pub(super) struct Reserving<'a> {
     ledger: &'a Rc<Ledger>,
@@ -206,11 +231,12 @@ impl Future for Reserving<'_> {
             inner.on_reserve = Some(launch);
         }
         inner.add(launch, bytes);
+        let place = inner.holders.enter(Who::of(cx.waker()), (launch, bytes));
         if std::mem::take(&mut self.waits) {
             inner.waiters.leave(launch);
             inner.wake();
         }
-        Poll::Ready(Hold { ledger: ledger.clone(), launch, bytes: Cell::new(bytes) })
+        Poll::Ready(Hold { ledger: ledger.clone(), launch, place, bytes: Cell::new(bytes) })
     }
 }
 
@@ -230,6 +256,8 @@ impl Drop for Reserving<'_> {
 pub(crate) struct Hold {
     ledger: Rc<Ledger>,
     launch: u64,
+    /// Its place among the holders.
+    place: u32,
     bytes: Cell<u64>,
 }
 
@@ -245,6 +273,9 @@ impl Hold {
     pub(super) fn correct(&self, bytes: u64) -> u64 {
         let held = self.bytes.replace(bytes);
         let inner = &mut *self.ledger.inner.borrow_mut();
+        if let Some((_, noted)) = inner.holders.get_mut(self.place) {
+            *noted = bytes;
+        }
         if bytes > held {
             inner.add(self.launch, bytes - held);
         } else if bytes < held {
@@ -260,6 +291,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let inner = &mut *self.ledger.inner.borrow_mut();
         *inner.part(self.launch) -= self.bytes.get();
+        inner.holders.leave(self.place);
         if inner.on_reserve == Some(self.launch) {
             inner.on_reserve = None;
         }

@@ -47,7 +47,7 @@ use std::collections::VecDeque;
 use super::outcome::Skipped;
 use crate::{
     failure::Failure,
-    machine::{Item, Slot, Time},
+    machine::{Item, Slot, Time, Who},
 };
 
 /// A sample whose sequence number has resolved.
@@ -71,7 +71,15 @@ pub(super) struct Ring<U> {
     /// The oldest number not drained.
     base: u64,
     /// Numbers from `base` to the next one to draw.
-    entries: VecDeque<Option<Entry<U>>>,
+    entries: VecDeque<Number<U>>,
+}
+
+/// What has become of a number that was drawn.
+#[derive(Debug)]
+enum Number<U> {
+    /// It is not resolved; who drew it, and the slot that it lives in.
+    Open(Who, usize),
+    Resolved(Entry<U>),
 }
 
 impl<U> Ring<U> {
@@ -121,25 +129,28 @@ impl<U> Ring<U> {
     }
 
     /// Draws the next number with its slot.
-    pub(super) fn claim(&mut self) -> Option<(u64, Slot<U>)> {
-        let slot = self.slots[self.turn].take()?;
+    pub(super) fn claim(&mut self, who: Who) -> Option<(u64, Slot<U>)> {
+        let place = self.turn;
+        let slot = self.slots[place].take()?;
         self.at_home -= 1;
         self.turn = if self.turn + 1 == self.slots.len() { 0 } else { self.turn + 1 };
-        self.entries.push_back(None);
+        self.entries.push_back(Number::Open(who, place));
         Some((self.base + self.entries.len() as u64 - 1, slot))
     }
 
     /// The number has resolved.
     pub(super) fn put(&mut self, number: u64, entry: Entry<U>) {
         let place = &mut self.entries[(number - self.base) as usize];
-        assert!(place.is_none(), "number {number} resolves once");
-        *place = Some(entry);
+        assert!(matches!(place, Number::Open(..)), "number {number} resolves once");
+        *place = Number::Resolved(entry);
     }
 
     /// Drains the oldest number if it has resolved.
     pub(super) fn drain(&mut self) -> Option<Entry<U>> {
-        let entry = self.entries.front_mut()?.take()?;
-        self.entries.pop_front();
+        if matches!(self.entries.front()?, Number::Open(..)) {
+            return None;
+        }
+        let Some(Number::Resolved(entry)) = self.entries.pop_front() else { return None };
         self.base += 1;
         Some(entry)
     }
@@ -159,13 +170,37 @@ impl<U> Ring<U> {
 
     /// Filled samples that are not drained.
     pub(super) fn filled(&self) -> u64 {
-        self.entries.iter().flatten().filter(|entry| entry.result.is_ok()).count() as u64
+        let filled = |number: &&Number<U>| matches!(number, Number::Resolved(entry) if entry.result.is_ok());
+        self.entries.iter().filter(filled).count() as u64
+    }
+
+    /// Who has the slot that the next number waits for, and what they do with it; `None` where it is at home, or with a batch.
+    pub(super) fn holder(&self) -> Option<(Who, String)> {
+        let place = self.turn;
+        let is_there = |number: &Number<U>| match number {
+            Number::Open(_, at) => *at == place,
+            Number::Resolved(entry) => entry.result.as_ref().is_ok_and(|(slot, _)| slot.index() == place),
+        };
+        match (self.entries.iter().find(|number| is_there(number))?, self.entries.front()?) {
+            (Number::Open(who, _), _) => Some((*who, "has it".to_owned())),
+            (_, Number::Open(who, _)) => Some((*who, "has the oldest sample, behind which the one in it waits".to_owned())),
+            _ => None,
+        }
+    }
+
+    /// Who drew the oldest number that has not resolved, when it is that which everything drawn later waits for.
+    pub(super) fn oldest(&self) -> Option<Who> {
+        match self.entries.front()? {
+            Number::Open(who, _) => Some(*who),
+            Number::Resolved(_) => None,
+        }
     }
 
     /// Gives up what is not drained: its slots are free again. Returns what had failed.
     pub(super) fn give_up(&mut self) -> Vec<Skipped> {
         let mut skipped = Vec::new();
-        for Entry { item, result, .. } in std::mem::take(&mut self.entries).into_iter().flatten() {
+        for number in std::mem::take(&mut self.entries) {
+            let Number::Resolved(Entry { item, result, .. }) = number else { continue };
             match result {
                 Ok((slot, _)) => self.come_home(slot),
                 Err(failure) => skipped.push(Skipped { item, failure }),
@@ -180,6 +215,10 @@ mod tests {
     use super::*;
     use crate::{failure::FailureKind, machine::slab};
 
+    fn nobody() -> Who {
+        Who::of(std::task::Waker::noop())
+    }
+
     fn entry(sample: u64, slot: Option<Slot<u8>>) -> Entry<u8> {
         let result = slot.map(|slot| (slot, Time::ZERO)).ok_or(Failure::new(FailureKind::Corrupt, "bad"));
         Entry { item: Item { sample, ..Item::default() }, index: sample, launched: Time::ZERO, result }
@@ -188,7 +227,7 @@ mod tests {
     #[test]
     fn numbers_are_drained_in_order_and_wait_for_their_own_slot() {
         let mut ring = Ring::new(slab::<u8>(3, 1).expect("three bytes"));
-        let mut claimed: Vec<_> = std::iter::from_fn(|| ring.claim()).collect();
+        let mut claimed: Vec<_> = std::iter::from_fn(|| ring.claim(nobody())).collect();
         assert_eq!(claimed.iter().map(|(n, slot)| (*n, slot.index())).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 2)]);
         let (number, second) = claimed.remove(1);
         ring.put(number, entry(1, Some(second)));
@@ -199,7 +238,7 @@ mod tests {
         assert!(ring.drain().expect("a hole").result.is_err());
         let (slot, _) = ring.drain().expect("number 1").result.expect("filled");
         assert!(ring.can_claim(), "number 3 lives in slot 0, which is at home");
-        let (three, _) = ring.claim().expect("slot 0");
+        let (three, _) = ring.claim(nobody()).expect("slot 0");
         assert_eq!(three, 3);
         assert!(!ring.can_claim(), "number 4 lives in slot 1");
         ring.come_home(slot);
@@ -210,7 +249,7 @@ mod tests {
     fn after_a_short_batch_the_next_one_lies_in_one_piece() {
         let aligned = |slots: usize, drawn: usize, batch: usize| {
             let mut ring = Ring::new(slab::<u8>(slots, 1).expect("a few bytes"));
-            (0..drawn).for_each(|_| drop(ring.claim()));
+            (0..drawn).for_each(|_| drop(ring.claim(nobody())));
             ring.align(batch);
             ring.turn()
         };
@@ -224,11 +263,11 @@ mod tests {
     #[test]
     fn a_slot_that_is_kept_away_is_passed_over() {
         let mut ring = Ring::new(slab::<u8>(4, 1).expect("four bytes"));
-        let mut slots: Vec<_> = std::iter::from_fn(|| ring.claim()).map(|(_, slot)| slot).collect();
+        let mut slots: Vec<_> = std::iter::from_fn(|| ring.claim(nobody())).map(|(_, slot)| slot).collect();
         assert!(!ring.pass_over(), "none is at home");
         ring.come_home(slots.remove(2));
         assert!(!ring.can_claim() && ring.pass_over());
-        let (number, slot) = ring.claim().expect("the slot at home");
+        let (number, slot) = ring.claim(nobody()).expect("the slot at home");
         assert_eq!((number, slot.index(), ring.turn()), (4, 2, 3));
         ring.come_home(slots.remove(0));
         assert!(ring.pass_over());

@@ -32,8 +32,7 @@ mod retry;
 
 pub use cpu::Cpu;
 pub use deadline::Deadline;
-pub use limit::Limit;
-pub(super) use limit::Permits;
+pub use limit::{Acquire, Limit, Permit, Permits};
 pub use retry::Retry;
 
 /// A step of a sample before its slot: `In` to `Out`. Static, unboxed, on the scheduler's thread.
@@ -172,7 +171,7 @@ pub type Fetching = Retry<Limit<Deadline<Fetch>>>;
 /// next try.
 pub fn fetch(settings: &Settings) -> Fetching {
     let once = Deadline::maybe(settings.fetch_deadline, Fetch);
-    Retry::new(StageId::FETCH, settings.retries, Limit::maybe(settings.fetch_limit, once))
+    Retry::new(StageId::FETCH, settings.retries, Limit::maybe(settings.fetch_limit, once).named("fetch"))
 }
 
 /// One stage, then another.

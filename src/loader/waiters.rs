@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, task::Waker};
 
+use crate::machine::Who;
+
 /// A line of waiting futures. Each has a key, and keys ascend along the line; with each stands what it wants.
 ///
 /// Being woken does not take a future out of the line: it leaves when it has got what it waited for, or when it is dropped. So a
@@ -71,6 +73,11 @@ impl<T: Copy> Waiters<T> {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.line.is_empty()
+    }
+
+    /// Everybody in line, with what they want.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Who, T)> + '_ {
+        self.line.iter().map(|(key, waker, wants)| (*key, Who::of(waker), *wants))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -107,6 +107,7 @@ impl Scenario {
         let plans = self.of_ranks(&resolved)?;
         let (ranks, barrier) = (self.ranks, barrier_of(&self.ranks));
         let run = move |machine: SimMachine<Tags>| {
+            let barrier = barrier.map(|barrier| barrier.watched(&machine, "the ranks' barrier"));
             let rank = |resolved: Resolved| {
                 let node = machine.on_node(ranks.node_of(resolved.settings.rank));
                 Ended::of_rank(node, resolved, workers.clone(), consumer.clone(), barrier.clone())

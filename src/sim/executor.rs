@@ -43,6 +43,7 @@ use std::{
 };
 
 use super::wake::{self, Inbox, TaskId, TaskWaker};
+use crate::machine::Who;
 
 /// What a task does.
 pub(super) type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -65,6 +66,7 @@ struct TaskSlot {
     body: Option<Body>,
     /// By which its waker is known.
     waker: WakerName,
+    who: Who,
     name: &'static str,
     place: &'static Location<'static>,
 }
@@ -98,6 +100,8 @@ pub(super) struct TaskView {
     pub(super) name: &'static str,
     pub(super) place: &'static Location<'static>,
     pub(super) ready: bool,
+    /// By which those who hold something for it know it.
+    pub(super) who: Who,
 }
 
 /// All tasks of a run.
@@ -142,7 +146,9 @@ impl Tasks {
         }
         let slot = self.vacant.pop().unwrap_or_else(|| {
             let waker = WakerName::of(Waker::noop());
-            let vacant = TaskSlot { generation: 0, live: false, queued: false, doomed: false, body: None, waker, name, place };
+            let who = Who::of(Waker::noop());
+            let vacant =
+                TaskSlot { generation: 0, live: false, queued: false, doomed: false, body: None, waker, who, name, place };
             self.slots.push(vacant);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 tasks at a time")
         });
@@ -150,7 +156,7 @@ impl Tasks {
         let id = TaskId { slot, generation: task.generation };
         let waker = Waker::from(Arc::new(TaskWaker { task: id, run: self.run, inbox: self.inbox.clone() }));
         (task.live, task.queued, task.name, task.place) = (true, true, name, place);
-        task.waker = WakerName::of(&waker);
+        (task.waker, task.who) = (WakerName::of(&waker), Who::of(&waker));
         task.body = Some(Body { future, waker });
         self.ready.push_back(slot);
         (id, None)
@@ -289,6 +295,11 @@ impl Tasks {
         self.polls
     }
 
+    /// Slots of tasks, those that are vacant included.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// All tasks, by slot.
     pub(super) fn views(&self) -> impl Iterator<Item = TaskView> + '_ {
         self.slots.iter().enumerate().filter(|(_, task)| task.live).map(|(slot, task)| TaskView {
@@ -296,6 +307,7 @@ impl Tasks {
             name: task.name,
             place: task.place,
             ready: task.queued,
+            who: task.who,
         })
     }
 }

@@ -230,14 +230,14 @@ impl Leaves {
         self.vacant.push(slot);
     }
 
-    /// All leaves under way, by slot.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Leaf> + '_ {
+    /// All leaves under way, with their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Leaf)> + '_ {
         // A slot is vacant when its leaf was removed, and only then is it on the list.
         let mut vacant = vec![false; self.slots.len()];
         for slot in &self.vacant {
             vacant[*slot as usize] = true;
         }
-        self.slots.iter().zip(vacant).filter(|(_, vacant)| !vacant).map(|(leaf, _)| leaf)
+        (0..).zip(&self.slots).zip(vacant).filter(|(_, vacant)| !vacant).map(|(leaf, _)| leaf)
     }
 
     /// Takes every body out, for the end of the run.

@@ -5,7 +5,7 @@ use std::{
     future::{Future, poll_fn},
     panic::Location,
     pin::Pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     failure::{Failure, FailureKind},
     fault::{self, Fault, Leaf as LeafKind},
-    machine::{Bytes, Clock, Copied, Machine, Op, Payload, Slot, Time, Unit, Work, gather, slab},
+    machine::{Bytes, Clock, Copied, Machine, Op, Payload, Shared, Slot, Standing, Time, Unit, Work, gather, slab},
     trace::{Event, Kind, StageId},
 };
 
@@ -59,6 +59,16 @@ pub(super) struct Inner<P: SimPayload> {
     pub(super) lends_slots: bool,
     /// Charges of the slabs handed out, in bytes of the real machine's.
     pub(super) slabs: RefCell<Vec<Charge>>,
+    /// What tasks share, to be asked when nothing moves any more.
+    pub(super) watched: RefCell<Vec<Weak<dyn Shared>>>,
+}
+
+impl<P: SimPayload> Inner<P> {
+    /// Who waits for what of all that is watched and still there.
+    pub(super) fn standings(&self) -> Vec<Standing> {
+        let watched = self.watched.take();
+        watched.iter().filter_map(Weak::upgrade).map(|shared| shared.standing()).collect()
+    }
 }
 
 /// The simulated machine, on which `P` flows. See [`Simulation`](super::Simulation) for how to run a loader on it.
@@ -493,6 +503,15 @@ impl<P: SimPayload> Machine for SimMachine<P> {
 
     fn name_stage(&self, stage: StageId, name: &'static str) {
         self.inner.core.borrow_mut().world.recorder.name_stage(stage, name);
+    }
+
+    fn watch(&self, shared: Rc<dyn Shared>) {
+        let watched = &mut *self.inner.watched.borrow_mut();
+        // Whoever makes such things by the thousand drops them too.
+        if watched.len() == watched.capacity() {
+            watched.retain(|shared| shared.strong_count() > 0);
+        }
+        watched.push(Rc::downgrade(&shared));
     }
 
     async fn quiesce(&self) {

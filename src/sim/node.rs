@@ -82,21 +82,23 @@ impl Node {
             busy: gate.taken() as usize,
             places: Some(gate.places() as usize),
             waiting: gate.waiting(),
+            holders: Vec::new(),
         };
-        let free = |resource, busy| Depth { resource, busy, places: None, waiting: 0 };
+        let free = |resource, busy| Depth { resource, busy, places: None, waiting: 0, holders: Vec::new() };
         let mut depths = vec![free("cores", self.cpu.runnable()), gate("pool", &self.pool)];
         depths.extend(self.lock.as_ref().map(|lock| Depth {
             resource: "lock",
             busy: usize::from(lock.holder().is_some()),
             places: Some(1),
             waiting: lock.waiting(),
+            holders: Vec::new(),
         }));
         depths.extend(self.connections.as_ref().map(|connections| gate("connections", connections)));
         depths.extend(self.link.as_ref().map(|link| free("link", link.flows())));
         depths.extend(self.engines.as_ref().map(|engines| gate("copy engines", engines)));
         depths.extend(self.pcie.as_ref().map(|pcie| {
             let (waiting, taken, places) = pcie.depth();
-            Depth { resource: "copy engines", busy: taken as usize, places: Some(places as usize), waiting }
+            Depth { resource: "copy engines", busy: taken as usize, places: Some(places as usize), waiting, holders: Vec::new() }
         }));
         if !self.scheduler.is_free() {
             depths.push(Depth { waiting: self.scheduler.backlog(), ..free("scheduler", 0) });

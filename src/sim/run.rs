@@ -139,6 +139,7 @@ impl<P: SimPayload> Simulation<P> {
             count: config.dataset.count(),
             lends_slots: config.lends_slots,
             slabs: RefCell::default(),
+            watched: RefCell::default(),
         });
         let machine = SimMachine { inner: inner.clone(), node: 0, own_thread: false };
         let _entered = Entered::new(run);
@@ -247,9 +248,11 @@ impl Outcome<()> {
 
 /// What is found when a run has ended.
 fn conclude<P: SimPayload>(inner: &Inner<P>, decider: Decider, stalled: Option<StallReason>) -> Result<Outcome<()>, Box<Stall>> {
+    // Asked outside of the cell: they are foreign code.
+    let standings = if stalled.is_some() { inner.standings() } else { Vec::new() };
     let core = &mut *inner.core.borrow_mut();
     if let Some(reason) = stalled {
-        let mut stall = Stall::of(core, reason);
+        let mut stall = Stall::of(core, reason, standings);
         stall.tape = decider.into_tape();
         return Err(stall);
     }

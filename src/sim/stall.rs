@@ -1,21 +1,16 @@
 //! The report on a simulation that came to nothing.
 
-use std::{fmt, panic::Location};
+use std::{collections::BTreeSet, fmt, panic::Location};
 
-use super::{
-    Tape,
-    executor::{TaskView, Waiter},
-    leaf::Phase,
-    machine::Core,
-    node::Node,
-    timers::Alarm,
-    wake::TaskId,
-};
+use super::{Tape, machine::Core, node::Node};
 use crate::{
     fault,
-    machine::{Item, Time},
+    machine::{Item, Standing, Time},
     trace::{Recorder, StageId},
 };
+
+mod circle;
+mod waits;
 
 /// Why a simulation ended before its root task did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +54,31 @@ pub enum WaitsFor {
     },
     /// The end of a train step.
     Step,
+    /// Something that tasks share and that the machine [watches](crate::machine::Machine::watch).
+    Shared {
+        /// What, as the rest of a sentence: see [`Wait::what`](crate::machine::Wait::what).
+        what: String,
+        /// Those of whom at least one has to do something first; empty where that is not known.
+        on: Vec<On>,
+    },
     /// Something that the machine knows nothing of: a channel, a lock, another task.
     Unknown,
+}
+
+/// Who is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct On {
+    /// [Number](Waiting::number) of the task; `None` when it has ended, or is no task of the simulation.
+    pub task: Option<u32>,
+    /// What it has or has not done, as the rest of a sentence.
+    pub what: String,
 }
 
 /// A task that had not finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
+    /// By which it is told from others of its name: no two tasks that live at the same time have the same. The root task is 0.
+    pub number: u32,
     /// Its name.
     pub task: &'static str,
     /// Where it was spawned.
@@ -85,6 +98,9 @@ pub struct Depth {
     pub places: Option<usize>,
     /// Leaves that wait for it.
     pub waiting: usize,
+    /// Where some wait, those that have a place: the [number](Waiting::number) of the task that waits for the leaf, `None` when it was
+    /// given up, and what the leaf is.
+    pub holders: Vec<(Option<u32>, String)>,
 }
 
 /// A memory account, of all nodes together; its peak is then the sum of theirs.
@@ -128,8 +144,11 @@ pub struct Stall {
     pub reason: StallReason,
     /// When.
     pub at: Time,
-    /// Every task that had not finished, in the order of their slots.
+    /// Every task that had not finished, in the order of their numbers.
     pub waiting: Vec<Waiting>,
+    /// [Numbers](Waiting::number) of tasks that wait for each other in a circle: each for the next, the last for the first. Empty where
+    /// none is known.
+    pub circle: Vec<u32>,
     /// Every resource.
     pub depths: Vec<Depth>,
     /// Leaves given up that were still running.
@@ -146,19 +165,23 @@ pub struct Stall {
 
 impl Stall {
     /// Looks at a run that does not go on. The recorder goes with the report.
-    pub(super) fn of(core: &mut Core, reason: StallReason) -> Box<Stall> {
-        let waiting = core
-            .tasks
-            .views()
-            .map(|task| Waiting { task: task.name, spawned_at: task.place, on: waits_for(core, &task) })
-            .collect();
+    pub(super) fn of(core: &mut Core, reason: StallReason, standings: Vec<Standing>) -> Box<Stall> {
+        let waiting = waits::all(core, standings);
+        let circle = circle::find(&waiting);
         let world = &core.world;
-        let depths = world.nodes.iter().map(Node::depths).reduce(Depth::all_of).unwrap_or_default();
+        let mut depths = world.nodes.iter().map(Node::depths).reduce(Depth::all_of).unwrap_or_default();
+        let waits::Places { threads, connections, engines, lock } = waits::Places::of(world);
+        for (resource, holders) in [("pool", threads), ("connections", connections), ("copy engines", engines), ("lock", lock)] {
+            if let Some(depth) = depths.iter_mut().find(|depth| depth.resource == resource && depth.waiting > 0) {
+                depth.holders = holders;
+            }
+        }
         let accounts = world.nodes.iter().map(Node::balances).reduce(Balance::all_of).unwrap_or_default();
         Box::new(Stall {
             reason,
             at: Time(world.now),
             waiting,
+            circle,
             depths,
             running_alone: world.running_alone(),
             accounts,
@@ -166,50 +189,6 @@ impl Stall {
             recorder: std::mem::take(&mut core.world.recorder),
             tape: None,
         })
-    }
-}
-
-fn waits_for(core: &Core, task: &TaskView) -> WaitsFor {
-    if task.ready {
-        return WaitsFor::Turn;
-    }
-    let is_task = |waiter: &Waiter| matches!(waiter, Waiter::Task(TaskId { slot, generation }) if *slot == task.id.slot && *generation == task.id.generation);
-    let leaf = core.world.leaves.iter().find(|leaf| is_task(&leaf.waiter));
-    if let Some(leaf) = leaf {
-        return WaitsFor::Leaf {
-            kind: leaf.kind,
-            stage: leaf.op.stage,
-            item: leaf.op.item,
-            attempt: leaf.op.attempt,
-            state: state(leaf.phase),
-            since: Time(leaf.since),
-        };
-    }
-    if core.world.steppers().any(is_task) {
-        return WaitsFor::Step;
-    }
-    let sleep = core.world.timers.iter().find(|(_, alarm)| matches!(alarm, Alarm::Wake(waiter) if is_task(waiter)));
-    match sleep {
-        Some((until, _)) => WaitsFor::Sleep { until: Time(until) },
-        None => WaitsFor::Unknown,
-    }
-}
-
-fn state(phase: Phase) -> &'static str {
-    match phase {
-        Phase::ForThread => "in line for a thread of the pool",
-        Phase::ForConnection => "in line for a connection",
-        Phase::ForLock => "in line for the lock",
-        Phase::ForEngine => "in line for a copy engine",
-        Phase::Waking => "its thread is waking up",
-        Phase::FirstByte => "waiting for the store",
-        Phase::OnLink => "its bytes are on the link",
-        Phase::OnCore => "on the processor",
-        Phase::OnEngine | Phase::Submitting => "on a copy engine",
-        Phase::OnBus => "its bytes are on the links to the devices",
-        Phase::Outstanding => "under way, in abstract time",
-        Phase::Stalled => "the store never answers",
-        Phase::Ended | Phase::Delivered => "it has ended, the scheduler has not seen it",
     }
 }
 
@@ -230,13 +209,10 @@ impl fmt::Display for WaitsFor {
             WaitsFor::Turn => write!(f, "ready to run"),
             WaitsFor::Sleep { until } => write!(f, "sleeps until {until}"),
             WaitsFor::Step => write!(f, "waits for the end of its train step"),
+            WaitsFor::Shared { what, .. } => write!(f, "{what}"),
             WaitsFor::Unknown => write!(f, "waits for something that is no leaf: a channel, a lock, another task"),
             WaitsFor::Leaf { kind, stage, item, attempt, state, since } => {
-                match kind {
-                    fault::Leaf::Read => write!(f, "waits for the read of sample {}", item.sample)?,
-                    fault::Leaf::Cpu => write!(f, "waits for a job on sample {}", item.sample)?,
-                    fault::Leaf::Copy => write!(f, "waits for the copy of the batch that begins with sample {}", item.sample)?,
-                }
+                write!(f, "waits for {}", waits::words(*kind, item.sample))?;
                 match stage.name() {
                     Some(name) => write!(f, ", stage {name}")?,
                     None => write!(f, ", stage {}", stage.0)?,
@@ -253,27 +229,91 @@ impl fmt::Display for WaitsFor {
     }
 }
 
+/// Those who are named where many are waited for.
+const NAMED: usize = 4;
+
+impl Stall {
+    /// A task as a sentence names it.
+    fn name(&self, number: u32) -> String {
+        let known = self.waiting.binary_search_by_key(&number, |task| task.number);
+        format!("{} #{number}", known.map_or("a task", |k| self.waiting[k].task))
+    }
+
+    /// Who is waited for, and why.
+    fn because(&self, on: &[On]) -> String {
+        let words = on.iter().take(NAMED).map(|on| match on.task {
+            Some(number) => format!("{} {}", self.name(number), on.what),
+            None => format!("somebody who is gone {}", on.what),
+        });
+        let words = words.collect::<Vec<_>>().join(", ");
+        let colon = if on.is_empty() { "" } else { ": " };
+        let more = on.len().saturating_sub(NAMED);
+        if more > 0 { format!("{colon}{words}, and {more} more") } else { format!("{colon}{words}") }
+    }
+
+    /// What one of the circle waits for, of the next.
+    fn link(&self, from: u32, to: u32) -> String {
+        let known = self.waiting.binary_search_by_key(&from, |task| task.number);
+        let Some(WaitsFor::Shared { what, on }) = known.ok().map(|k| &self.waiting[k].on) else { return self.name(from) };
+        let on: Vec<On> = on.iter().find(|on| on.task == Some(to)).cloned().into_iter().collect();
+        format!("{} {what}{}", self.name(from), self.because(&on))
+    }
+
+    /// The tasks that a report tells apart by their numbers.
+    fn numbered(&self) -> BTreeSet<u32> {
+        let mut numbered: BTreeSet<u32> =
+            self.depths.iter().flat_map(|depth| &depth.holders).filter_map(|(task, _)| *task).collect();
+        for waiting in &self.waiting {
+            if let WaitsFor::Shared { on, .. } = &waiting.on {
+                numbered.insert(waiting.number);
+                numbered.extend(on.iter().filter_map(|on| on.task));
+            }
+        }
+        numbered
+    }
+}
+
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "stalled at {}: {}", self.at, self.reason)?;
+        if !self.circle.is_empty() {
+            writeln!(f, "in a circle:")?;
+            let next = self.circle.iter().cycle().skip(1);
+            self.circle.iter().zip(next).try_for_each(|(from, to)| writeln!(f, "  {}", self.link(*from, *to)))?;
+        }
+        let numbered = self.numbered();
         let mut tasks: Vec<(&Waiting, usize)> = Vec::new();
         for waiting in &self.waiting {
+            let alike = |last: &Waiting| {
+                let told = [last.number, waiting.number].iter().any(|number| numbered.contains(number));
+                !told && (last.task, last.spawned_at, &last.on) == (waiting.task, waiting.spawned_at, &waiting.on)
+            };
             match tasks.last_mut() {
-                Some((last, times)) if *last == waiting => *times += 1,
+                Some((last, times)) if alike(last) => *times += 1,
                 _ => tasks.push((waiting, 1)),
             }
         }
         writeln!(f, "tasks:")?;
-        for (Waiting { task, spawned_at, on }, times) in tasks {
+        for (Waiting { number, task, spawned_at, on }, times) in tasks {
             let times = if times > 1 { format!(" ({times} alike)") } else { String::new() };
-            writeln!(f, "  {task}{times} {on}")?;
+            let name = if numbered.contains(number) { self.name(*number) } else { (*task).to_owned() };
+            let because = if let WaitsFor::Shared { on, .. } = on { self.because(on) } else { String::new() };
+            writeln!(f, "  {name}{times} {on}{because}")?;
             writeln!(f, "    spawned at {}:{}", spawned_at.file(), spawned_at.line())?;
         }
         writeln!(f, "resources:")?;
-        for Depth { resource, busy, places, waiting } in &self.depths {
+        for Depth { resource, busy, places, waiting, holders } in &self.depths {
+            let by = holders.iter().take(NAMED).map(|(task, leaf)| match task {
+                Some(number) => format!("{leaf}, of {}", self.name(*number)),
+                None => format!("{leaf}, which was given up"),
+            });
+            let by = by.collect::<Vec<_>>().join("; ");
+            let more = holders.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            let by = if holders.is_empty() { String::new() } else { format!(", held by {by}{more}") };
             match places {
-                Some(places) => writeln!(f, "  {resource}: {busy} of {places} taken, {waiting} waiting")?,
-                None => writeln!(f, "  {resource}: {busy} active, {waiting} waiting")?,
+                Some(places) => writeln!(f, "  {resource}: {busy} of {places} taken, {waiting} waiting{by}")?,
+                None => writeln!(f, "  {resource}: {busy} active, {waiting} waiting{by}")?,
             }
         }
         if self.running_alone > 0 {

@@ -806,7 +806,7 @@ impl World {
 
     /// Leaves under way. One that has ended and was given up waits only for the scheduler to look away.
     pub(super) fn under_way(&self) -> usize {
-        self.leaves.iter().filter(|leaf| !(leaf.given_up && leaf.phase == Phase::Ended)).count()
+        self.leaves.iter().filter(|(_, leaf)| !(leaf.given_up && leaf.phase == Phase::Ended)).count()
     }
 
     /// Leaves given up that still run.

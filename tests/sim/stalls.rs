@@ -52,9 +52,9 @@ fn a_stall_names_who_waits_for_what() {
     tasks:
       root waits for something that is no leaf: a channel, a lock, another task
         spawned at tests/sim/stalls.rs:LINE
-      lane waits for the read of sample 12, stage fetch: the store never answers, since 3ms
+      lane #1 waits for the read of sample 12, stage fetch: the store never answers, since 3ms
         spawned at tests/sim/stalls.rs:LINE
-      lane waits for the read of sample 13, stage fetch: the store never answers, since 3ms
+      lane #2 waits for the read of sample 13, stage fetch: the store never answers, since 3ms
         spawned at tests/sim/stalls.rs:LINE
       lane waits for the read of sample 14, stage fetch: in line for a connection, since 3ms
         spawned at tests/sim/stalls.rs:LINE
@@ -63,7 +63,7 @@ fn a_stall_names_who_waits_for_what() {
     resources:
       cores: 0 active, 0 waiting
       pool: 0 of 2 taken, 0 waiting
-      connections: 2 of 2 taken, 1 waiting
+      connections: 2 of 2 taken, 1 waiting, held by the read of sample 12, of lane #1; the read of sample 13, of lane #2
       copy engines: 0 of 1 taken, 0 waiting
     memory:
       slots: 4000 B, at most 4000 B

@@ -4,16 +4,21 @@ use std::{
     cell::{Cell, RefCell},
     future::Future,
     pin::Pin,
+    rc::Rc,
     task::{Context as Cx, Poll},
 };
 
 use super::{Context, Stage};
-use crate::{failure::Failure, loader::waiters::Waiters, machine::Machine};
+use crate::{
+    failure::Failure,
+    loader::waiters::Waiters,
+    machine::{Holders, Machine, Shared, Standing, Wait, Who},
+};
 
 /// Lets at most so many samples into the stage at once, first come, first served.
 #[derive(Debug)]
 pub struct Limit<S> {
-    permits: Option<Permits>,
+    permits: Option<Rc<Permits>>,
     stage: S,
 }
 
@@ -24,7 +29,7 @@ impl<S> Limit<S> {
     ///
     /// If `most` is 0, since nothing would ever get in.
     pub fn new(most: usize, stage: S) -> Limit<S> {
-        Limit { permits: Some(Permits::new(most)), stage }
+        Limit { permits: Some(Rc::new(Permits::new("a stage", most))), stage }
     }
 
     /// With a limit or without.
@@ -33,7 +38,14 @@ impl<S> Limit<S> {
     ///
     /// If the limit is 0.
     pub fn maybe(most: Option<usize>, stage: S) -> Limit<S> {
-        Limit { permits: most.map(Permits::new), stage }
+        Limit { permits: most.map(|most| Rc::new(Permits::new("a stage", most))), stage }
+    }
+
+    /// What stall reports call it; `a stage` where nobody says.
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Limit<S> {
+        let permits = self.permits.map(|permits| Rc::new(Permits::new(name, permits.most)));
+        Limit { permits, stage: self.stage }
     }
 }
 
@@ -41,6 +53,9 @@ impl<M: Machine, In, S: Stage<M, In>> Stage<M, In> for Limit<S> {
     type Out = S::Out;
 
     fn enter(&self, machine: &M) {
+        if let Some(permits) = &self.permits {
+            machine.watch(permits.clone());
+        }
         self.stage.enter(machine);
     }
 
@@ -53,20 +68,57 @@ impl<M: Machine, In, S: Stage<M, In>> Stage<M, In> for Limit<S> {
     }
 }
 
-/// Permits, handed out in the order in which they are asked for. All on one thread.
+/// Permits, handed out in the order in which they are asked for: at most so many are out at a time, one of a lock. All on one thread.
+///
+/// A task that waits for one is told of in stall reports, with those who have them, where a machine [watches](Permits::watched) them.
+///
+/// ```
+/// use towtank::{
+///     loader::stage::Permits,
+///     sim::{Config, Simulation},
+/// };
+///
+/// let stall = Simulation::new(Config::default()).run(|machine| async move {
+///     let index = Permits::watched(&machine, "index", 1);
+///     let _first = index.acquire().await;
+///     let _second = index.acquire().await;
+/// });
+/// let report = stall.expect_err("the task waits for itself").to_string();
+/// assert!(report.contains("root #0 waits for a permit of `index`, of which 1 of 1 is out: root #0 has one"), "{report}");
+/// ```
 #[derive(Debug)]
-pub(in crate::loader) struct Permits {
+pub struct Permits {
+    name: &'static str,
+    most: usize,
     free: Cell<usize>,
     waiters: RefCell<Waiters>,
+    holders: RefCell<Holders<()>>,
 }
 
 impl Permits {
-    pub(in crate::loader) fn new(most: usize) -> Permits {
+    /// So many.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, since nothing would ever get one.
+    pub fn new(name: &'static str, most: usize) -> Permits {
         assert!(most > 0, "a limit of 0 lets nothing through");
-        Permits { free: Cell::new(most), waiters: RefCell::default() }
+        Permits { name, most, free: Cell::new(most), waiters: RefCell::default(), holders: RefCell::default() }
     }
 
-    pub(in crate::loader) fn acquire(&self) -> Acquire<'_> {
+    /// So many, of which the machine's stall reports tell.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn watched<M: Machine>(machine: &M, name: &'static str, most: usize) -> Rc<Permits> {
+        let permits = Rc::new(Permits::new(name, most));
+        machine.watch(permits.clone());
+        permits
+    }
+
+    /// Waits for one. Cancel safe: whoever gives up leaves the line.
+    pub fn acquire(&self) -> Acquire<'_> {
         Acquire { permits: self, key: None }
     }
 
@@ -77,7 +129,27 @@ impl Permits {
     }
 }
 
-pub(in crate::loader) struct Acquire<'a> {
+impl Shared for Permits {
+    /// The first in line waits for those who have a permit, the others for the first.
+    fn standing(&self) -> Standing {
+        let (holders, waiters) = (self.holders.borrow(), self.waiters.borrow());
+        let first = waiters.iter().next().map(|(_, who, ())| who);
+        let out = self.most - self.free.get();
+        let are = if out == 1 { "is" } else { "are" };
+        let waits = waiters.iter().enumerate().map(|(turn, (_, who, ()))| {
+            let on = match first {
+                Some(first) if turn > 0 => vec![(first, "stands before it in line".to_owned())],
+                _ => holders.iter().map(|(who, ())| (who, "has one".to_owned())).collect(),
+            };
+            Wait { who, what: format!("waits for a permit of `{}`, of which {out} of {} {are} out", self.name, self.most), on }
+        });
+        Standing { waits: waits.collect(), and_alike: false }
+    }
+}
+
+/// Waits for a permit.
+#[derive(Debug)]
+pub struct Acquire<'a> {
     permits: &'a Permits,
     /// Place in line.
     key: Option<u64>,
@@ -96,7 +168,8 @@ impl<'a> Future for Acquire<'a> {
             }
             drop(waiters);
             permits.pass_on();
-            return Poll::Ready(Permit(permits));
+            let place = permits.holders.borrow_mut().enter(Who::of(cx.waker()), ());
+            return Poll::Ready(Permit { permits, place });
         }
         match self.key {
             Some(key) => waiters.renew(key, cx.waker()),
@@ -116,11 +189,17 @@ impl Drop for Acquire<'_> {
 }
 
 /// A permit; dropping it lets the next one in.
-pub(in crate::loader) struct Permit<'a>(&'a Permits);
+#[derive(Debug)]
+pub struct Permit<'a> {
+    permits: &'a Permits,
+    /// Its place among the holders.
+    place: u32,
+}
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.0.free.set(self.0.free.get() + 1);
-        self.0.pass_on();
+        self.permits.holders.borrow_mut().leave(self.place);
+        self.permits.free.set(self.permits.free.get() + 1);
+        self.permits.pass_on();
     }
 }

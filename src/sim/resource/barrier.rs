@@ -27,6 +27,11 @@ impl Barrier {
         Barrier { parties: parties.max(1), arrived: 0, generation: 0, broken: false }
     }
 
+    /// How many parties are here, and of how many.
+    pub(in crate::sim) fn here(&self) -> (u32, u32) {
+        (self.arrived, self.parties)
+    }
+
     /// A party arrives.
     pub(in crate::sim) fn arrive(&mut self) -> Arrival {
         if self.broken {
