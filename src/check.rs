@@ -42,5 +42,5 @@ pub use marks::{Coverage, Mark};
 pub use run::{Finding, Run};
 pub use shrink::{LOOKS_MOST, Shrunk};
 pub use story::story;
-pub use swarm::Schedule;
+pub use swarm::{Schedule, TWICE_EVERY};
 pub use write::{FAILURE, NAMES, Replayed, replay, replays, written};

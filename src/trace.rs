@@ -20,6 +20,7 @@
 
 use crate::machine::Time;
 
+mod checkpoints;
 mod gauge;
 mod hash;
 mod histogram;
@@ -33,6 +34,7 @@ pub mod summary;
 mod table;
 mod timeline;
 
+pub use checkpoints::Checkpoints;
 pub use gauge::Gauge;
 pub use hash::TraceHash;
 pub use histogram::Histogram;

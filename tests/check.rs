@@ -2,6 +2,8 @@
 
 #[path = "check/schedules.rs"]
 mod schedules;
+#[path = "check/twice.rs"]
+mod twice;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 

@@ -36,6 +36,7 @@ pub struct Check<'a> {
     samples: u64,
     schedule: Schedule,
     swarm: bool,
+    twice_every: u64,
     shard: (u64, u64),
     all: bool,
     shrinks: bool,
@@ -61,6 +62,7 @@ pub fn check(scenario: &Scenario) -> Check<'static> {
         samples: SAMPLES,
         schedule: Schedule::default(),
         swarm: false,
+        twice_every: swarm::TWICE_EVERY,
         shard: (0, 1),
         all: false,
         shrinks: true,
@@ -105,6 +107,13 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn swarm(self, swarm: bool) -> Check<'a> {
         Check { swarm, ..self }
+    }
+
+    /// Every so many seeds, or schedules of one, one is run twice, and both runs must be the same, event for event; at least 1, which is
+    /// every one.
+    #[must_use]
+    pub fn twice_every(self, seeds: u64) -> Check<'a> {
+        Check { twice_every: seeds.max(1), ..self }
     }
 
     /// Only every `of`-th seed, from the `index`-th on.
@@ -215,7 +224,9 @@ impl<'a> Check<'a> {
         {
             let case = Case { chooser: Chooser::Replay(tape), ..first.clone() };
             let run = run_into(base, &case, self.design, None, schedules.journal())?;
-            let looked = judge(base, case, self.design, Compare::Nothing, None, run)?;
+            let twice = schedules.seen().is_multiple_of(self.twice_every);
+            let compare = if twice { Compare::Again } else { Compare::Nothing };
+            let looked = judge(base, case, self.design, compare, None, run)?;
             part.count(&looked, watch);
             if let Some(finding) = looked.finding {
                 match part.found.is_empty() {
@@ -243,7 +254,7 @@ impl<'a> Check<'a> {
             }
             let seed = self.scenario.seed.wrapping_add(number);
             let case = swarm::case(base, seed, self.schedule, self.swarm);
-            let looked = match look(base, case, self.design, swarm::compare(number), None) {
+            let looked = match look(base, case, self.design, swarm::compare(number, self.twice_every), None) {
                 Ok(looked) => looked,
                 Err(trouble) => {
                     shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(trouble);

@@ -1,6 +1,6 @@
 //! What must hold between two runs of one case.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write};
 
 use super::{
     case::{Base, Case},
@@ -15,7 +15,7 @@ use crate::{
     trace::Event,
 };
 
-/// The same case is the same run, event for event. Broken by what a seed does not determine: a clock, a hash map's order, an address.
+/// The same case is the same run, event for event, and delivers the same. Broken by what a seed does not determine: a clock, a hash map's order, an address.
 pub const SAME_RUN: &str = "same_run_again";
 /// In plan order batches are a function of the plan and of the samples that failed: one lane and one thread, first come first served,
 /// deliver the same. Broken by content that depends on who was faster.
@@ -62,22 +62,73 @@ pub(super) fn same_run(base: &Base, case: &Case, design: &dyn Design, first: &Ru
     Ok(difference(first, &second).map(|broken| Finding { invariant: SAME_RUN, broken }))
 }
 
-/// The first event in which two runs differ.
+/// Where two runs part: the first event in which they differ, as both have it; where all events are the same, the first batch.
 fn difference(first: &Run, second: &Run) -> Option<Broken> {
-    if first.hash == second.hash && first.content_hash() == second.content_hash() && first.panic == second.panic {
+    if let Some(range) = first.checkpoints.part(&second.checkpoints) {
+        let number = range.clone().find(|k| event(first, *k) != event(second, *k)).unwrap_or(range.end);
+        let (a, b) = (event(first, number), event(second, number));
+        let why = format!(
+            "the same case ran differently from event {number} of {} on: first {}; then {}",
+            first.events.len().max(second.events.len()),
+            words(a, b),
+            words(b, a)
+        );
+        let broken = Broken::new(why);
+        return Some(match (a, b) {
+            (Some(event), _) | (None, Some(event)) => Broken { rank: Some(event.rank), ..broken.at(event.time) },
+            (None, None) => broken,
+        });
+    }
+    if first.panic != second.panic {
+        let panicked =
+            |run: &Run| run.panic.as_ref().map_or("it did not panic".to_owned(), |words| format!("it panicked: {words}"));
+        return Some(Broken::new(format!(
+            "the same case ended differently: first {}; then {}",
+            panicked(first),
+            panicked(second)
+        )));
+    }
+    if first.content_hash() == second.content_hash() {
         return None;
     }
-    let at = first.events.iter().zip(&second.events).position(|(a, b)| a != b);
-    let words = |event: Option<&Event>| {
-        event.map_or("nothing more".to_owned(), |e| {
-            format!("{:?} of {} in stage {} at {}", e.kind, e.sample, e.stage.name().unwrap_or("of the user"), e.time)
-        })
+    let batches = first.got.len().max(second.got.len());
+    let same =
+        |a: &Got, b: &Got| (a.rank, a.index, a.epoch, &a.items, &a.draws) == (b.rank, b.index, b.epoch, &b.items, &b.draws);
+    let number = (0..batches).find(|k| !first.got.get(*k).zip(second.got.get(*k)).is_some_and(|(a, b)| same(a, b)))?;
+    let (a, b) = (first.got.get(number), second.got.get(number));
+    let told = |got: Option<&Got>| match got {
+        None => "nothing more".to_owned(),
+        Some(got) => format!("batch {} of rank {} with {}, drawn {:?}", got.index, got.rank, list(got), got.draws),
     };
-    let number = at.unwrap_or(first.events.len().min(second.events.len()));
-    let (a, b) = (first.events.get(number), second.events.get(number));
-    let why = format!("the same case ran differently from event {number} on: {}, and then {}", words(a), words(b));
+    let why = format!("the same events delivered other batches from the {number}th on: first {}; then {}", told(a), told(b));
     let broken = Broken::new(why);
-    Some(a.or(b).map_or(broken.clone(), |event| broken.at(event.time)))
+    Some(a.or(b).map_or(broken.clone(), |got| broken.at(got.at).by_batch(got.rank, got.index)))
+}
+
+fn event(run: &Run, number: u64) -> Option<&Event> {
+    run.events.get(usize::try_from(number).ok()?)
+}
+
+/// An event of one run, with all in which that of the other differs.
+fn words(event: Option<&Event>, other: Option<&Event>) -> String {
+    let Some(e) = event else { return "nothing more".to_owned() };
+    let stage = e.stage.name().map_or(format!("stage {}", e.stage.0), |name| format!("stage {name}"));
+    let kind = format!("{:?}", e.kind).to_lowercase();
+    let mut words = format!("{kind} of {} in {stage} at {}", e.sample, e.time);
+    let Some(other) = other else { return words };
+    if e.epoch != other.epoch {
+        _ = write!(words, ", epoch {}", e.epoch);
+    }
+    if e.rank != other.rank {
+        _ = write!(words, ", rank {}", e.rank);
+    }
+    if e.since != other.since {
+        _ = write!(words, ", since {}", e.since);
+    }
+    if e.bytes != other.bytes {
+        _ = write!(words, ", {} B", e.bytes);
+    }
+    words
 }
 
 /// Runs the case with one lane and one thread, and compares what was delivered. Where other samples failed, it says nothing.

@@ -19,7 +19,7 @@ use crate::{
     machine::Time,
     scenario::{all_ranks, barrier_of},
     sim::{self, Journal, Left, Limits, Simulation, Stall, Tape},
-    trace::{Event, Recorder, TraceHash},
+    trace::{Checkpoints, Event, Recorder, TraceHash},
 };
 
 /// When a run of a small scenario is given up.
@@ -35,6 +35,8 @@ pub struct Run {
     pub hash: u64,
     /// Its trace.
     pub events: Vec<Event>,
+    /// Hashes on its way.
+    pub checkpoints: Checkpoints,
     /// What consumers got, rank after rank, each in order.
     pub got: Vec<Got>,
     /// How ranks ended that did.
@@ -145,11 +147,12 @@ fn simulate(
         let loads = plans.iter().map(load).collect();
         all_ranks(machine, loads)
     };
-    let simulation = Simulation::new(config).recorder(Recorder::new().keep_events()).journal(journal);
+    let simulation = Simulation::new(config).recorder(Recorder::new().keep_events().keep_checkpoints()).journal(journal);
     let ended = catch_unwind(AssertUnwindSafe(|| simulation.run(root)));
     let mut run = match ended {
         Ok(Ok(mut outcome)) => Run {
             hash: outcome.recorder.hash(),
+            checkpoints: outcome.recorder.checkpoints().cloned().unwrap_or_default(),
             events: outcome.recorder.take_events(),
             hit: outcome.hit.take(),
             left: outcome.left,
@@ -159,6 +162,7 @@ fn simulate(
         },
         Ok(Err(mut stall)) => Run {
             hash: stall.recorder.hash(),
+            checkpoints: stall.recorder.checkpoints().cloned().unwrap_or_default(),
             events: stall.recorder.take_events(),
             end: stall.at,
             hit: stall.hit.take(),

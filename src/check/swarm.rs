@@ -49,8 +49,8 @@ pub(super) enum Compare {
     Resumed(u64),
 }
 
-/// Every so many seeds one is run twice and must hash alike.
-pub(super) const TWICE_EVERY: u64 = 16;
+/// Every so many seeds one is run twice and must be the same run, unless told otherwise.
+pub const TWICE_EVERY: u64 = 16;
 
 /// A number below `n`, for this seed and question.
 fn pick(seed: u64, question: u64, n: u64) -> u64 {
@@ -93,9 +93,9 @@ fn length(scenario: &Scenario) -> u64 {
     samples.saturating_add(samples / scenario.loader.batch.max(1)).saturating_mul(2)
 }
 
-/// What the run of a seed is compared with.
-pub(super) fn compare(seed: u64) -> Compare {
-    if seed.is_multiple_of(TWICE_EVERY) {
+/// What the run of a seed is compared with, where every `twice_every`-th is run twice.
+pub(super) fn compare(seed: u64, twice_every: u64) -> Compare {
+    if seed.is_multiple_of(twice_every) {
         return Compare::Again;
     }
     match pick(seed, 3, 8) {

@@ -376,6 +376,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) swarm: bool,
 
+    /// Run one of every N seeds twice: both runs must be the same, event for event. 1 is every seed
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) twice_every: Count,
+
     /// Look at every N-th seed only, from the I-th on, counted from 0
     #[arg(long, value_name = "I/N")]
     pub(crate) shard: Option<String>,

@@ -42,6 +42,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
         .samples(args.samples.0)
         .schedule(args.chooser)
         .swarm(args.swarm)
+        .twice_every(args.twice_every.0)
         .shard(index, of)
         .all(args.all);
     if let Some(jobs) = args.jobs {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Event, Sink, StageId, Summary, Timeline, TraceHash};
+use super::{Checkpoints, Event, Sink, StageId, Summary, Timeline, TraceHash};
 
 /// Takes a machine's events as they come: always into a [hash](TraceHash) and a [summary](Summary), on demand into a list
 /// and a [sink](Sink) too.
@@ -12,9 +12,10 @@ pub struct Recorder {
     hash: TraceHash,
     summary: Summary,
     kept: Option<Vec<Event>>,
+    checkpoints: Option<Checkpoints>,
     timeline: Option<Box<Timeline>>,
     sink: Option<Box<dyn Sink>>,
-    /// Whether there is a list, a timeline or a sink.
+    /// Whether there is a list, checkpoints, a timeline or a sink.
     tells_more: bool,
     names: Vec<(StageId, &'static str)>,
 }
@@ -26,6 +27,7 @@ impl Recorder {
             hash: TraceHash::EMPTY,
             summary: Summary::new(),
             kept: None,
+            checkpoints: None,
             timeline: None,
             sink: None,
             tells_more: false,
@@ -36,6 +38,13 @@ impl Recorder {
     /// Keeps every event too: 40 bytes each.
     pub fn keep_events(mut self) -> Recorder {
         self.kept = Some(Vec::new());
+        self.tells_more = true;
+        self
+    }
+
+    /// Keeps the hash after every so many events too: see [`Checkpoints`].
+    pub fn keep_checkpoints(mut self) -> Recorder {
+        self.checkpoints = Some(Checkpoints::default());
         self.tells_more = true;
         self
     }
@@ -77,6 +86,9 @@ impl Recorder {
         if let Some(kept) = &mut self.kept {
             kept.push(event);
         }
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.note(self.hash.get());
+        }
         if let Some(timeline) = &mut self.timeline {
             timeline.update(&event);
         }
@@ -113,6 +125,11 @@ impl Recorder {
     /// Takes the kept events out.
     pub fn take_events(&mut self) -> Vec<Event> {
         self.kept.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Hashes on the way; `None` without [`keep_checkpoints`](Recorder::keep_checkpoints).
+    pub fn checkpoints(&self) -> Option<&Checkpoints> {
+        self.checkpoints.as_ref()
     }
 
     /// The run over time; `None` without [`keep_timeline`](Recorder::keep_timeline).

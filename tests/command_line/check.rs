@@ -31,7 +31,7 @@ fn all_schedules_are_counted_or_it_is_said_that_there_are_more() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let found = report(&output);
     let (seen, all) = (found["schedules"]["seen"].as_u64().unwrap(), &found["schedules"]["all"]);
-    assert!(seen > 6 && *all == true && found["runs"] == seen && found["seeds"] == 1, "{found}");
+    assert!(seen > 6 && *all == true && found["runs"].as_u64() >= Some(seen) && found["seeds"] == 1, "{found}");
     let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let output = check("exhaustive", &["--seeds", "100000"]);
     assert!(told(&output).contains(&format!("all {seen} schedules of the scenario's own seed")), "{}", told(&output));
