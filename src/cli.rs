@@ -11,6 +11,7 @@ use std::{io, process::ExitCode};
 mod args;
 mod calibrate;
 mod check;
+mod check_trace;
 mod compare;
 mod ending;
 mod explain;

@@ -10,6 +10,8 @@ use towtank::synth;
 
 #[path = "command_line/check.rs"]
 mod check;
+#[path = "command_line/check_trace.rs"]
+mod check_trace;
 #[path = "command_line/measured.rs"]
 mod measured;
 #[path = "command_line/pages.rs"]

@@ -138,6 +138,7 @@ Examples:
   towtank check flaky-store --seeds 100_000 --swarm  each also with its own small settings and kinds of faults
   towtank check my.toml --swarm --shard 0/4 --json   a quarter of the seeds, on one of four computers
   towtank check my.toml --seed 4711 --seeds 1        one seed again
+  towtank check my.toml --trace theirs.jsonl         what another loader delivered, by its recorded trace
 
 What must hold of every run: each sample comes once and in order, errors surface, memory stays within its budget, slots are
 not reused early, nobody who could go on waits, it ends, leaves nothing behind wherever it is stopped, and goes on exactly
@@ -391,6 +392,15 @@ pub(crate) struct CheckArgs {
     /// Go on after a failure, and report every seed that fails
     #[arg(long)]
     pub(crate) all: bool,
+
+    /// Judge what another loader did, by the trace that its training loop recorded (docs/trace-format.md), instead of running
+    /// anything; given again for each further rank
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["seeds", "jobs", "chooser", "swarm", "twice_every", "shard", "samples", "all", "out"]
+    )]
+    pub(crate) trace: Vec<PathBuf>,
 
     /// Folder for the scenarios of failures; `failures` when left out
     #[arg(long, value_name = "DIR")]

@@ -33,6 +33,9 @@ pub(super) const FOLDER: &str = "failures";
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
     let scenario = scenario::load(&typed.scenario, &typed.overrides())?;
+    if !args.trace.is_empty() {
+        return super::check_trace::run(&scenario, &args.trace, typed.json);
+    }
     let (index, of) = shard(args.shard.as_deref())?;
     if scenario.machine == MachineChoice::This {
         say(&format!("note: checked on `{REFERENCE}`, so that what is found is found again anywhere"));

@@ -71,6 +71,10 @@ pub struct Batch {
     pub indices: Option<Vec<u64>>,
     /// Its size as the consumer got it \[B\].
     pub bytes: Option<u64>,
+    /// Samples of the dataset that were left out since the batch before, where the trace tells.
+    pub skipped: Option<Vec<u64>>,
+    /// Its line in the file, from 1.
+    pub line: u64,
 }
 
 /// What a trace came to.
@@ -90,6 +94,10 @@ pub struct Recorded {
     pub bytes: Option<u64>,
     /// Whether every batch tells which samples it has.
     pub has_indices: bool,
+    /// Whether it has its last line, so that nothing more came.
+    pub ended: bool,
+    /// Samples that were left out after the last batch, where the trace tells.
+    pub skipped_last: Option<Vec<u64>>,
     /// CPU time of training loop and loader, user and system, of all processes \[s\].
     pub cpu_s: Option<f64>,
     /// Peak resident memory of the training loop's process \[B\].
@@ -129,7 +137,7 @@ pub fn read(
                 let recorder = recorder.take().unwrap_or_default();
                 reader = Some(Reader::new(header, recorder));
             }),
-            Some(reader) => line::parse(&text).and_then(|line| reader.take(line, &mut look)),
+            Some(reader) => line::parse(&text).and_then(|line| reader.take(line, number as u64, &mut look)),
         };
         taken.map_err(|wrong| placed(name, number, &text, wrong))?;
     }
@@ -186,20 +194,22 @@ impl Reader {
             largest_batch: 0,
             bytes: Some(0),
             has_indices: false,
+            ended: false,
+            skipped_last: None,
             cpu_s: None,
             peak_rss_bytes: None,
         };
         Reader { recorded, last_s: 0.0, last_epoch: 0, has: None, ended: false }
     }
 
-    fn take(&mut self, line: Line, look: &mut impl FnMut(&Batch)) -> Result<(), Wrong> {
+    fn take(&mut self, line: Line, number: u64, look: &mut impl FnMut(&Batch)) -> Result<(), Wrong> {
         if self.ended {
             return Err(Wrong::new("a line comes after the last one, the one with `end`")
                 .hint("two recordings in one file? Give each a file of its own"));
         }
         match line {
             Line::Batch(line) => {
-                let batch = self.batch(line)?;
+                let batch = self.batch(line, number)?;
                 look(&batch);
                 self.record(&batch);
             }
@@ -217,14 +227,15 @@ impl Reader {
                     stage: StageId::LOADER,
                     kind: Kind::Stop,
                 });
-                self.ended = true;
+                (self.ended, self.recorded.ended) = (true, true);
+                self.recorded.skipped_last = end.skipped;
             }
         }
         Ok(())
     }
 
     /// The batch of a line that follows from those before.
-    fn batch(&mut self, line: BatchLine) -> Result<Batch, Wrong> {
+    fn batch(&mut self, line: BatchLine, number: u64) -> Result<Batch, Wrong> {
         let asked = self.time("asked", line.asked, "the batch before was over")?;
         let got = self.time("got", line.got, "it was asked for")?;
         let done = line.done.map(|done| self.time("done", done, "the batch was got")).transpose()?;
@@ -262,7 +273,8 @@ impl Reader {
                 return Err(wrong.expected(format!("`{field}` in the line of every batch, or of none")));
             }
         }
-        Ok(Batch { epoch: line.epoch, asked, got, done, samples: line.samples, indices: line.indices, bytes: line.bytes })
+        let BatchLine { epoch, samples, indices, bytes, skipped, .. } = line;
+        Ok(Batch { epoch, asked, got, done, samples, indices, bytes, skipped, line: number })
     }
 
     /// The time since the start that a reading of the clock stands for; `earlier` says what it may not come before.

@@ -51,6 +51,7 @@ pub(super) struct BatchLine {
     pub(super) samples: u64,
     pub(super) indices: Option<Vec<u64>>,
     pub(super) bytes: Option<u64>,
+    pub(super) skipped: Option<Vec<u64>>,
 }
 
 /// The last line.
@@ -58,6 +59,7 @@ pub(super) struct EndLine {
     pub(super) end: f64,
     pub(super) cpu_s: Option<f64>,
     pub(super) peak_rss_bytes: Option<u64>,
+    pub(super) skipped: Option<Vec<u64>>,
 }
 
 /// All fields that a line after the first may have.
@@ -71,6 +73,7 @@ struct Fields {
     samples: Option<u64>,
     indices: Option<Vec<u64>>,
     bytes: Option<u64>,
+    skipped: Option<Vec<u64>>,
     end: Option<f64>,
     cpu_s: Option<f64>,
     peak_rss_bytes: Option<u64>,
@@ -137,6 +140,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Line, Wrong> {
             samples: fields.samples.ok_or_else(|| missing("samples"))?,
             indices: fields.indices,
             bytes: fields.bytes,
+            skipped: fields.skipped,
         }));
     };
     if fields.asked.is_some() || fields.got.is_some() || fields.samples.is_some() {
@@ -145,7 +149,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Line, Wrong> {
     if let Some(cpu_s) = fields.cpu_s.filter(|s| !(0.0..=1e12).contains(s)) {
         return Err(Wrong::new(format!("the CPU time is {cpu_s} s")).of("cpu_s").expected("0 to 1e12, in seconds"));
     }
-    Ok(Line::End(EndLine { end, cpu_s: fields.cpu_s, peak_rss_bytes: fields.peak_rss_bytes }))
+    Ok(Line::End(EndLine { end, cpu_s: fields.cpu_s, peak_rss_bytes: fields.peak_rss_bytes, skipped: fields.skipped }))
 }
 
 const BATCH: &str = r#"{"epoch": 0, "asked": 0.0, "got": 0.2, "done": 0.3, "samples": 64}"#;

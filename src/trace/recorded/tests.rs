@@ -180,9 +180,10 @@ fn more_samples_than_anybody_has_are_refused() {
     let recorded = read_text(FIXTURE).unwrap();
     let mut reader = Reader::new(Header::default(), Recorder::new());
     reader.recorded.samples = SAMPLES_MOST - 1;
-    let line = |samples| BatchLine { epoch: 0, asked: 0.0, got: 0.0, done: None, samples, indices: None, bytes: None };
-    assert!(reader.take(Line::Batch(line(2)), &mut |_| {}).is_err());
-    assert!(reader.take(Line::Batch(line(1)), &mut |_| {}).is_ok());
+    let line =
+        |samples| BatchLine { epoch: 0, asked: 0.0, got: 0.0, done: None, samples, indices: None, bytes: None, skipped: None };
+    assert!(reader.take(Line::Batch(line(2)), 2, &mut |_| {}).is_err());
+    assert!(reader.take(Line::Batch(line(1)), 2, &mut |_| {}).is_ok());
     assert_eq!(recorded.batches, 4);
 }
 
