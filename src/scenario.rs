@@ -56,7 +56,7 @@ mod typed;
 mod words;
 
 pub use deliveries::{Deliveries, Findings};
-pub use dlio::{IMPORTED, Imported, LeftOut, import_dlio};
+pub use dlio::{IMPORTED, Imported, LeftOut, import_dlio, parse_dlio};
 pub(crate) use edit::rewritten;
 pub use edit::{TUNED, edited};
 pub use emulated::{EMULATED, OBJECT};

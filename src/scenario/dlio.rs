@@ -68,8 +68,17 @@ impl fmt::Display for LeftOut {
 pub fn import_dlio(path: &Path) -> Result<Imported, Trouble> {
     let cannot = |d: Diagnostic| d.hint("a workload of DLIO is a YAML file of a few kilobytes");
     let text = read_file(path, "the workload").map_err(cannot)?;
-    let stem = path.file_stem().map_or_else(|| "workload".to_owned(), |stem| stem.to_string_lossy().into_owned());
-    convert(&path.to_string_lossy(), &stem, &text)
+    parse_dlio(&path.to_string_lossy(), &text)
+}
+
+/// The workload in this text, which errors call `name`: as [`import_dlio`].
+///
+/// # Errors
+///
+/// When it is not YAML, or says too little.
+pub fn parse_dlio(name: &str, text: &str) -> Result<Imported, Trouble> {
+    let stem = Path::new(name).file_stem().map_or_else(|| "workload".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    convert(name, &stem, text)
 }
 
 fn convert(name: &str, stem: &str, text: &str) -> Result<Imported, Trouble> {
