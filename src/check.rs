@@ -27,6 +27,7 @@ mod explore;
 pub mod invariant;
 mod look;
 mod marks;
+pub mod plan;
 pub mod recorded;
 pub mod relation;
 mod run;

@@ -66,8 +66,8 @@ pub use load::{NAMES, Overrides, load, parse, schema, text};
 pub use measured::{Measured, MeasuringError};
 pub use recorded::{Judged, Watched};
 pub use replay::Replay;
+pub(crate) use simulate::{Look, all_ranks, barrier_of, run_rank};
 pub use simulate::{SimulateError, Simulated};
-pub(crate) use simulate::{all_ranks, barrier_of, run_rank};
 pub use to_sim::Samples;
 pub use words::{Allowed, Codec, DatasetKind, Design, ImageSize, OnErrors, Order, Resize, Tail};
 

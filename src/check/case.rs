@@ -5,13 +5,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use super::plan::SAMPLES_MOST;
 use crate::{
     document::{Diagnostic, Trouble},
     loader::Resolved,
     model::{MachineModel, Measured},
     scenario::{Dataset, MachineChoice, REFERENCE, Samples, Scenario},
     sim::{self, Chooser, Timing},
-    units::Count,
+    units::{Count, Size},
 };
 
 /// Samples that a scenario is cut to, unless it is told otherwise.
@@ -26,6 +27,8 @@ pub struct Base {
     machines: Mutex<BTreeMap<u64, sim::Config>>,
     /// The scenario, cut.
     pub(super) scenario: Scenario,
+    /// The scenario as it was.
+    uncut: Scenario,
     /// Samples of the scenario as it was.
     pub(super) whole: u64,
 }
@@ -53,6 +56,12 @@ impl Base {
                 .into());
         };
         let whole = samples.count();
+        // Nobody reads them in a run, and every run has a copy of the rest.
+        scenario.description = None;
+        scenario.places = Default::default();
+        scenario.expect = Default::default();
+        scenario.replay = None;
+        let uncut = scenario.clone();
         let kept = whole.min(samples_most.max(1));
         cut(&mut scenario, kept);
         if kept < whole {
@@ -60,13 +69,16 @@ impl Base {
             let world = u64::from(scenario.ranks.count.max(scenario.loader.world));
             scenario.loader.batch = scenario.loader.batch.min((kept / world / 4).max(1));
         }
-        // Nobody reads them in a run, and every run has a copy of the rest.
-        scenario.description = None;
-        scenario.places = Default::default();
-        scenario.expect = Default::default();
-        scenario.replay = None;
-        let base = Base { machine, samples, machines: Mutex::default(), scenario, whole };
+        let base = Base { machine, samples, machines: Mutex::default(), scenario, uncut, whole };
         base.settings(&base.scenario).map(|_| base)
+    }
+
+    /// The case of the scenario's own dataset, of which the plan is looked at and nothing is run: one that is never short of memory.
+    pub(super) fn plan_case(&self) -> Case {
+        let mut scenario = self.uncut.clone();
+        cut(&mut scenario, self.whole.min(SAMPLES_MOST));
+        scenario.loader.budget = Size::from_bytes(1 << 50);
+        Case { scenario, chooser: Chooser::Fifo, timing: Timing::Modelled, resume_after: None }
     }
 
     /// Samples after the cut.

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::VecDeque, future::Future, pin::Pin, rc::Rc
 use crate::{
     loader::{Error, Outcome, Plan, Resolved, Settings, Skipped, State},
     machine::{Item, Machine, Tags, Time},
-    scenario::{Consumer, run_rank},
+    scenario::{Consumer, Look, run_rank},
     sim::{SimBarrier, SimMachine},
     trace::{Event, Kind, StageId},
 };
@@ -68,8 +68,19 @@ impl Design for OwnLoader {
             let (told, clock) = (seen.clone(), machine.clone());
             // Its consumer leaves the barrier by itself.
             let barrier = barrier.0.take();
-            let (outcome, error) = run_rank(machine, resolved, consumer, barrier, move |batch| {
-                told.borrow_mut().got.push(Got {
+            let (outcome, error) = run_rank(machine, resolved, consumer, barrier, move |look, batch| {
+                // One cell of each sample: a tag, its number in the dataset.
+                let tags =
+                    batch.cells().chunks(batch.units_per_sample().max(1)).filter_map(|cells| cells.first().copied()).collect();
+                let mut told = told.borrow_mut();
+                if look != Look::Got {
+                    let of_it = |got: &&mut Got| got.rank == rank && got.index == batch.index();
+                    if let Some(got) = told.got.iter_mut().rev().find(of_it) {
+                        got.content.push(tags);
+                    }
+                    return;
+                }
+                told.got.push(Got {
                     rank,
                     at: clock.now(),
                     index: batch.index(),
@@ -77,7 +88,7 @@ impl Design for OwnLoader {
                     items: batch.items().to_vec(),
                     skipped: batch.skipped().to_vec(),
                     draws: Vec::new(),
-                    content: Vec::new(),
+                    content: vec![tags],
                     saved: None,
                     state: Some(batch.state().clone()),
                 });

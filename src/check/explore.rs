@@ -14,6 +14,7 @@ use super::{
     design::{Design, OwnLoader},
     look::{Looked, judge, look},
     marks::Coverage,
+    plan,
     run::{Finding, Run, run_into},
     shrink::{Shrunk, shrink},
     swarm::{self, Compare, Schedule},
@@ -156,8 +157,13 @@ impl<'a> Check<'a> {
             return Err(wrong.hint("leave `--shard` out, or take `--chooser pct:3`").into());
         }
         let mut schedules = None;
+        let planned = base.plan_case();
+        let (broken_plan, run) = plan::look(&base, &planned)?;
+        let broken_plan = broken_plan.map(|finding| Found { number: 0, case: planned, finding, run });
+        let seeds = if broken_plan.is_some() && !self.all { 0 } else { self.seeds };
         let shared = Shared { next: AtomicU64::new(0), least_failed: AtomicU64::new(u64::MAX), trouble: Mutex::default() };
         let parts: Vec<Part> = match self.schedule {
+            _ if seeds == 0 => Vec::new(),
             Schedule::Exhaustive => {
                 let (part, looked) = self.enumerate(&base, watch)?;
                 schedules = Some(looked);
@@ -185,7 +191,7 @@ impl<'a> Check<'a> {
             failures: Vec::new(),
             more_failures: 0,
         };
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<Found> = broken_plan.into_iter().collect();
         for part in parts {
             checked.seeds += part.seeds;
             checked.runs += part.runs;
@@ -254,7 +260,8 @@ impl<'a> Check<'a> {
             }
             let seed = self.scenario.seed.wrapping_add(number);
             let case = swarm::case(base, seed, self.schedule, self.swarm);
-            let looked = match look(base, case, self.design, swarm::compare(number, self.twice_every), None) {
+            let compare = swarm::compare(number, self.twice_every, self.swarm);
+            let looked = match look(base, case, self.design, compare, None) {
                 Ok(looked) => looked,
                 Err(trouble) => {
                     shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(trouble);

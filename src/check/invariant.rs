@@ -21,10 +21,12 @@ mod content;
 mod deliveries;
 mod epochs;
 mod errors;
+mod justified;
 mod memory;
 mod progress;
 mod ranks;
 mod slots;
+mod state;
 mod streams;
 mod work;
 
@@ -34,10 +36,12 @@ pub use content::ContentIntact;
 pub use deliveries::{ExactlyOnce, OrderKept};
 pub use epochs::EpochsDiffer;
 pub use errors::ErrorsSurfaced;
+pub use justified::ErrorsJustified;
 pub use memory::BytesWithinBudget;
 pub use progress::Progress;
 pub use ranks::RanksShare;
 pub use slots::SlotsNotReusedEarly;
+pub use state::StateKept;
 pub use streams::StreamsDistinct;
 pub use work::WorkConservation;
 
@@ -177,6 +181,8 @@ pub fn all<'a>(asked: Asked<'a>) -> Vec<Box<dyn Invariant + 'a>> {
         Box::new(BatchesWhole::new(asked)),
         Box::new(ContentIntact::new(asked)),
         Box::new(ErrorsSurfaced::new(asked)),
+        Box::new(ErrorsJustified::new(asked)),
+        Box::new(StateKept::new(asked)),
         Box::new(BytesWithinBudget::new(asked)),
         Box::new(SlotsNotReusedEarly::new(asked)),
         Box::new(WorkConservation::new(asked)),

@@ -4,9 +4,10 @@ use super::{
     case::{Base, Case},
     design::Design,
     marks::{Mark, Reached},
+    plan::{self, PLAN_WHOLE},
     relation,
     run::{Finding, Run, run},
-    swarm::Compare,
+    swarm::{Compare, plan_case},
 };
 use crate::document::Trouble;
 
@@ -29,6 +30,10 @@ pub(super) fn look(
     compare: Compare,
     only: Option<&str>,
 ) -> Result<Looked, Trouble> {
+    if only == Some(PLAN_WHOLE) {
+        let (finding, run) = plan::look(base, &case)?;
+        return Ok(Looked { case, run, finding, reached: Reached::default(), runs: 0 });
+    }
     let run = run(base, &case, design, None)?;
     judge(base, case, design, compare, only, run)
 }
@@ -40,7 +45,7 @@ pub(super) fn judge(
     design: &dyn Design,
     compare: Compare,
     only: Option<&str>,
-    run: Run,
+    mut run: Run,
 ) -> Result<Looked, Trouble> {
     let mut reached = Reached::of(&run);
     let mut finding = run.judge(&case, only);
@@ -56,6 +61,19 @@ pub(super) fn judge(
             Compare::Sequential if wanted(relation::SAME_ORDER) => {
                 reached.mark(Mark::Sequential);
                 relation::same_order(base, &case, design, &run)?
+            }
+            Compare::OtherPlan if wanted(PLAN_WHOLE) => {
+                runs = 1;
+                reached.mark(Mark::PlanDrawn);
+                let drawn = plan_case(&case.scenario);
+                // A world that does not fit together is none.
+                match plan::look(base, &drawn) {
+                    Ok((Some(finding), planned)) => {
+                        (case, run) = (drawn, planned);
+                        Some(finding)
+                    }
+                    Ok((None, _)) | Err(_) => None,
+                }
             }
             Compare::OtherSeed if wanted(relation::SEEDS_DIFFER) => {
                 reached.mark(Mark::OtherSeed);

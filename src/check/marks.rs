@@ -55,6 +55,7 @@ marks! {
     Sequential = "a run was compared with one lane",
     Again = "a run was repeated",
     OtherSeed = "a run was compared with another seed",
+    PlanDrawn = "a plan of another size was looked at",
 }
 
 /// Which marks were reached, and how often.

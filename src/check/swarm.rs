@@ -7,9 +7,9 @@ use super::case::{Base, Case, cut};
 use crate::{
     draw::{Purpose, below, draw},
     fault::{Faults, Hits},
-    scenario::{OnErrors, Scenario, Tail},
+    scenario::{Allowed, OnErrors, Order, Scenario, Tail},
     sim::{Chooser, Tape, Timing},
-    units::{Duration, Size},
+    units::{Count, Duration, Size},
 };
 
 /// Who decides what happens next: between things that may happen at the same instant, or in abstract time, in which a leaf that has begun
@@ -45,6 +45,8 @@ pub(super) enum Compare {
     Sequential,
     /// The next seed.
     OtherSeed,
+    /// Nothing, but the plan of another size is looked at.
+    OtherPlan,
     /// The rest, from the state after this part of its batches (of 2³²).
     Resumed(u64),
 }
@@ -94,7 +96,7 @@ fn length(scenario: &Scenario) -> u64 {
 }
 
 /// What the run of a seed is compared with, where every `twice_every`-th is run twice.
-pub(super) fn compare(seed: u64, twice_every: u64) -> Compare {
+pub(super) fn compare(seed: u64, twice_every: u64, swarm: bool) -> Compare {
     if seed.is_multiple_of(twice_every) {
         return Compare::Again;
     }
@@ -102,11 +104,36 @@ pub(super) fn compare(seed: u64, twice_every: u64) -> Compare {
         0 | 1 => Compare::Sequential,
         2 | 3 => Compare::Resumed(pick(seed, 4, 1 << 32)),
         4 => Compare::OtherSeed,
+        5 if swarm => Compare::OtherPlan,
         _ => Compare::Nothing,
     }
 }
 
-/// Draws small settings, faults and spreads. What the scenario says of order, shuffling and ranks stays.
+/// A case of which the plan is looked at, by the scenario's seed: a world of a few ranks, and a size beside a power of two, where words
+/// and tables end and a network's halves grow, or any.
+pub(super) fn plan_case(scenario: &Scenario) -> Case {
+    let seed = scenario.seed;
+    let mut scenario = scenario.clone();
+    let power = 1 << pick(seed, 61, 17);
+    let samples = match pick(seed, 62, 2) {
+        0 => power - 1 + pick(seed, 63, 3),
+        _ => 1 + pick(seed, 63, power),
+    };
+    cut(&mut scenario, samples.max(1));
+    scenario.ranks.count = 1 + pick(seed, 64, 6) as u16;
+    let loader = &mut scenario.loader;
+    (loader.rank, loader.world) = (0, scenario.ranks.count);
+    loader.tail = one_of(seed, 65, &[Tail::Uneven, Tail::Pad, Tail::Drop]);
+    loader.epochs = 1 + pick(seed, 66, 3) as u32;
+    loader.batch = 1;
+    loader.ring = None;
+    loader.budget = Size::from_bytes(1 << 50);
+    scenario.faults = Faults::default();
+    scenario.consumer.leave_after = None;
+    Case { scenario, chooser: Chooser::Fifo, timing: Timing::Modelled, resume_after: None }
+}
+
+/// Draws small settings, faults and spreads, and now and then another order, some ranks, and an allowance. Whether samples are shuffled stays.
 fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
     let pick = |question, n| pick(seed, question, n);
     let samples = base.samples();
@@ -125,10 +152,49 @@ fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
     loader.decode_limit = (pick(22, 4) == 0).then(|| 1 + pick(23, 3));
     loader.drop_last = pick(28, 6) == 0;
     loader.tail = one_of(seed, 29, &[loader.tail, loader.tail, Tail::Uneven, Tail::Pad, Tail::Drop]);
+    if pick(50, 5) == 0 {
+        loader.order = match loader.order {
+            Order::Plan => Order::Completion,
+            Order::Completion => Order::Plan,
+        };
+    }
+    // One rank of a world of others stays what it is.
+    if scenario.ranks.count == 1 && loader.world == 1 && pick(51, 5) == 0 {
+        scenario.ranks.count = 2 + pick(52, 2) as u16;
+        scenario.ranks.barrier = pick(53, 2) == 0;
+        loader.world = scenario.ranks.count;
+    }
     scenario.consumer.hold = 1 + u64::from(pick(24, 4) == 0);
     scenario.consumer.step = Duration::new(one_of(seed, 25, &[0.0, 1.0, 5.0, 40.0]), "ms");
     faults(scenario, seed);
     fit(base, scenario, pick(26, 4), pick(27, 5));
+    if pick(55, 4) == 0 {
+        between_epochs(base, scenario, seed);
+    }
+}
+
+/// Has samples fail where one epoch ends and the next begins, which a share of all seldom hits: what is under way then is of two epochs.
+fn between_epochs(base: &Base, scenario: &mut Scenario, seed: u64) {
+    let epochs = u64::from(scenario.loader.epochs);
+    if epochs < 2 || scenario.faults.is_empty() {
+        return;
+    }
+    let Ok(plans) = base.plans(scenario) else { return };
+    let plan = &plans[pick(seed, 56, plans.len() as u64) as usize].plan;
+    let before = pick(seed, 57, epochs - 1) as u32;
+    let (last, first) = (plan.epoch(before), plan.epoch(before + 1));
+    let from = last.planned() - pick(seed, 58, 3).min(last.planned());
+    let of_last = (from..last.planned()).map(|index| last.item(index).sample);
+    let of_first = (0..first.planned().min(1 + pick(seed, 59, 3))).map(|index| first.item(index).sample);
+    let mut samples: Vec<u64> = of_last.chain(of_first).collect();
+    samples.sort_unstable();
+    samples.dedup();
+    let faults = &mut scenario.faults;
+    let families = [&mut faults.missing, &mut faults.truncated, &mut faults.undecodable, &mut faults.panicking];
+    let family = pick(seed, 60, families.len() as u64) as usize;
+    for (_, hits) in families.into_iter().enumerate().filter(|(number, _)| *number == family) {
+        hits.samples.clone_from(&samples);
+    }
 }
 
 /// A budget near the least that the settings can do with: `tight` is 0 for one that is never short.
@@ -192,6 +258,8 @@ fn faults(scenario: &mut Scenario, seed: u64) {
     loader.errors = if pick(seed, 44, 4) == 0 { OnErrors::Fail } else { OnErrors::Skip };
     if loader.errors == OnErrors::Fail {
         loader.skip_at_most = None;
+    } else if pick(seed, 46, 4) == 0 {
+        loader.skip_at_most = Some(Allowed::Count(Count(pick(seed, 47, 12))));
     }
     // A read that never ends is a hang unless somebody looks at the clock.
     if scenario.faults.stalled != Hits::NONE && loader.fetch_deadline.is_none() {

@@ -4,6 +4,7 @@ use super::{
     case::{Base, Case, count},
     design::Design,
     look::{compare_for, look},
+    plan::PLAN_WHOLE,
     relation,
     run::{Finding, NO_PANIC, Run},
     shrink::families,
@@ -12,7 +13,7 @@ use super::{
 use crate::{
     document::{Diagnostic, Trouble},
     fault::Hits,
-    scenario::{self, MachineChoice, Overrides, Scenario, rewritten},
+    scenario::{self, Allowed, MachineChoice, Overrides, Scenario, rewritten},
     sim::{Chooser, Timing},
     units::{Count, Fraction, nearest},
 };
@@ -27,6 +28,8 @@ pub const NAMES: &[&str] = &[
     "order_kept",
     "ranks_disjoint_complete_equal",
     "errors_surfaced_or_counted",
+    "errors_justified",
+    "state_kept",
     "bytes_within_budget",
     "slots_not_reused_early",
     "work_conservation",
@@ -35,6 +38,7 @@ pub const NAMES: &[&str] = &[
     "epochs_differ",
     "batches_whole",
     "content_intact",
+    PLAN_WHOLE,
     relation::SAME_RUN,
     relation::SAME_ORDER,
     relation::RESUME_EXACT,
@@ -86,6 +90,7 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     put("loader.epochs", number(u64::from(loader.epochs)));
     put("loader.drop_last", Some(loader.drop_last.to_string()));
     put("loader.tail", quoted(&loader.tail));
+    put("loader.order", quoted(&loader.order));
     put("loader.fetch_limit", some(loader.fetch_limit));
     put("loader.decode_limit", some(loader.decode_limit));
     put("loader.retries", number(u64::from(loader.retries)));
@@ -93,11 +98,19 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     put("loader.retry_pause_most", quoted(&loader.retry_pause_most));
     put("loader.fetch_deadline", loader.fetch_deadline.as_ref().and_then(|d| quoted(d)));
     put("loader.errors", quoted(&loader.errors));
-    if loader.skip_at_most.is_none() {
-        put("loader.skip_at_most", None);
-    }
+    put(
+        "loader.skip_at_most",
+        match loader.skip_at_most {
+            None => None,
+            Some(Allowed::Count(n)) => number(n.0),
+            Some(Allowed::Part(part)) => quoted(&part),
+        },
+    );
     if ranks.count > 1 {
         put("ranks.count", number(u64::from(ranks.count)));
+        put("ranks.barrier", Some(ranks.barrier.to_string()));
+        put("loader.world", None);
+        put("loader.rank", None);
     } else {
         put("ranks.count", None);
         put("loader.world", number(u64::from(loader.world)));

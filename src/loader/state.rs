@@ -146,6 +146,11 @@ impl State {
         self.batches
     }
 
+    /// Failed samples of that epoch so far, which its [allowance](super::Allowance) counts.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
     /// What the rank has consumed of its share of the epoch.
     pub fn taken(&self) -> &Marks {
         &self.taken

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    loader::{Batch, End, Error, Order, Outcome, Resolved},
+    loader::{Batch, End, Error, Order, Outcome, Resolved, Tail},
     machine::Item,
 };
 
@@ -22,6 +22,7 @@ pub struct Deliveries {
     by_plan: bool,
     /// Places that came, one bit each, by epoch.
     came: BTreeMap<u32, Vec<u64>>,
+    /// Places that the plan may have, padding included.
     places: u64,
     delivered: u64,
     skipped: u64,
@@ -45,8 +46,8 @@ impl Deliveries {
         let plan = &resolved.plan;
         let settings = &resolved.settings;
         let start = plan.start();
-        // Padding repeats samples at places beyond the dataset's last, at most one for each rank.
-        let places = settings.samples + u64::from(settings.world);
+        // Padding repeats samples at places beyond the dataset's last, at most one for each rank; no other tail has such places.
+        let places = settings.samples + if settings.tail == Tail::Pad { u64::from(settings.world) } else { 0 };
         let already = start.taken().len();
         let planned = (start.epoch()..plan.epochs()).map(|epoch| plan.shape(epoch).samples).sum::<u64>() - already;
         let epochs = u64::from(plan.epochs().saturating_sub(start.epoch()));
@@ -94,11 +95,11 @@ impl Deliveries {
         let came = self.came.entry(item.epoch).or_insert_with(|| vec![0; places.div_ceil(64) as usize]);
         let (word, bit) = ((item.position / 64) as usize, 1 << (item.position % 64));
         match came.get_mut(word) {
-            Some(word) if *word & bit == 0 => *word |= bit,
-            Some(_) => {
+            Some(word) if *word & bit == 0 && item.position < places => *word |= bit,
+            Some(_) if item.position < places => {
                 self.twice.get_or_insert_with(|| format!("{} was {how} a second time", name(&item)));
             }
-            None => {
+            _ => {
                 self.twice.get_or_insert_with(|| format!("{} was {how}, but the plan has no such place", name(&item)));
             }
         }
@@ -215,6 +216,12 @@ mod tests {
         assert_eq!(
             found.exactly_once,
             Err("sample 400 (epoch 0, position 400) was delivered, but the plan has no such place".into())
+        );
+        let padded = findings(4, &[&[0, 1], &[2, 4]], &[], 0);
+        assert_eq!(
+            padded.exactly_once,
+            Err("sample 4 (epoch 0, position 4) was delivered, but the plan has no such place".into()),
+            "nothing asks for padding"
         );
     }
 }

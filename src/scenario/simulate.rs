@@ -231,7 +231,14 @@ impl Ended {
             return consume_of_workers(&machine, loader, Deliveries::new(&resolved), &consumer, barrier.as_ref()).await;
         }
         let mut deliveries = Deliveries::new(&resolved);
-        let (outcome, error) = run_rank(machine, resolved, consumer, barrier, |batch| deliveries.take(batch)).await;
+        let (outcome, error) = {
+            let look = |when: Look, batch: &TagBatch| {
+                if when == Look::Got {
+                    deliveries.take(batch);
+                }
+            };
+            run_rank(machine, resolved, consumer, barrier, look).await
+        };
         let findings = deliveries.finish(&outcome);
         Ended { outcome, findings, error }
     }
@@ -289,13 +296,24 @@ pub(crate) fn barrier_of(ranks: &Ranks) -> Option<SimBarrier> {
     (ranks.barrier && ranks.count > 1).then(|| SimBarrier::new(u32::from(ranks.count)))
 }
 
-/// One rank's loader and consumer, from its first sample to its books; `got` sees every batch as the consumer gets it.
+/// When a consumer looks at a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// When it gets it.
+    Got,
+    /// When it has worked on it.
+    Worked,
+    /// When it gives it back.
+    GivesBack,
+}
+
+/// One rank's loader and consumer, from its first sample to its books; `look` sees every batch whenever the consumer looks at it.
 pub(crate) async fn run_rank(
     machine: SimMachine<Tags>,
     resolved: Resolved,
     consumer: Consumer,
     barrier: Option<SimBarrier>,
-    got: impl FnMut(&TagBatch),
+    look: impl FnMut(Look, &TagBatch),
 ) -> (Outcome, Option<loader::Error>) {
     let (sender, batches) = loader::channel(machine.clock());
     let stages = stage::fetch(&resolved.settings);
@@ -307,7 +325,7 @@ pub(crate) async fn run_rank(
             *books.borrow_mut() = Some(outcome);
         }
     });
-    let error = consume(&machine, batches, got, &consumer, barrier.as_ref()).await;
+    let error = consume(&machine, batches, look, &consumer, barrier.as_ref()).await;
     drop(loader);
     let outcome = books.take().expect("the loader has reported before its batches were closed");
     (outcome, error)
@@ -317,7 +335,7 @@ pub(crate) async fn run_rank(
 async fn consume(
     machine: &SimMachine<Tags>,
     mut batches: TagBatches,
-    mut got: impl FnMut(&TagBatch),
+    mut look: impl FnMut(Look, &TagBatch),
     consumer: &Consumer,
     barrier: Option<&SimBarrier>,
 ) -> Option<loader::Error> {
@@ -329,9 +347,10 @@ async fn consume(
         match batches.recv().await {
             Some(Ok(batch)) => {
                 taken += 1;
-                got(&batch);
-                held.push_back(batch);
+                look(Look::Got, &batch);
                 machine.step(consumer.step_duration()).await;
+                look(Look::Worked, &batch);
+                held.push_back(batch);
                 if let Some(barrier) = barrier {
                     batches.step_over();
                     // Nobody loses a rank here: a rank that ends early leaves.
@@ -339,15 +358,19 @@ async fn consume(
                         break;
                     }
                 }
-                while held.len() as u64 >= consumer.hold {
-                    held.pop_front();
+                while held.len() as u64 >= consumer.hold
+                    && let Some(oldest) = held.pop_front()
+                {
+                    look(Look::GivesBack, &oldest);
                 }
             }
             Some(Err(e)) => error = Some(e),
             None => break,
         }
     }
-    drop(held);
+    for batch in held {
+        look(Look::GivesBack, &batch);
+    }
     if let Some(barrier) = barrier {
         barrier.leave();
     }

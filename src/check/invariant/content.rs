@@ -4,10 +4,10 @@ use super::{Asked, Broken, Invariant, name, of_rank};
 use crate::check::design::Got;
 
 /// The memory of a batch holds its samples whenever the consumer looks, until it gives the batch back. It is broken by a buffer that is
-/// filled again before the copy from it has ended, by a slice of one of which only a part was waited for, and by memory that a consumer
-/// still holds when the loader takes it for another batch.
+/// filled again before the copy from it has ended, by a slice of one of which only a part was waited for, by a batch gathered in pieces of
+/// which one lies in another's place, and by memory that a consumer still holds when the loader takes it for another batch.
 ///
-/// It looks at designs that [show](crate::check::Delivery::content) their memory.
+/// It looks at the crate's own loader, whose samples are tags here, and at designs that [show](crate::check::Delivery::content) their memory.
 pub struct ContentIntact<'a> {
     asked: Asked<'a>,
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Ranks share each epoch: no sample goes to two of them, together they have all, and where the tail says so they deliver the same number
-/// of batches. It is broken by a sample that two ranks got, by one that no rank was given, and by a rank with a step more than another, at
+/// of batches. Only a tail that pads has ranks repeat samples. It is broken by a sample that two ranks got, by one that is repeated as padding where ranks may be uneven, by one that no rank was given, and by a rank with a step more than another, at
 /// which data-parallel training hangs.
 pub struct RanksShare<'a> {
     asked: Asked<'a>,
@@ -41,6 +41,10 @@ impl<'a> RanksShare<'a> {
         }
         // Padding repeats samples.
         let padding = self.asked.ranks.first().is_some_and(|first| item.position >= first.settings.samples);
+        if padding && self.asked.ranks.first().is_some_and(|first| first.settings.tail != Tail::Pad) {
+            let why = format!("rank {rank} repeats {} as padding, and the tail asks for none", name(item));
+            return Err(Broken::new(why).by(rank, *item));
+        }
         match self.of_samples.get(&(item.epoch, item.sample)) {
             _ if padding => Ok(()),
             Some(other) if *other != rank => broken(*other),
@@ -131,6 +135,16 @@ mod tests {
         let both = judged(Tail::Uneven, &share(&[4]));
         assert_eq!(both, Err("sample 4 (epoch 0, position 4) went to rank 0 and to rank 1".to_owned()));
         assert_eq!(judged(Tail::Uneven, &share(&[])), Err("no rank was given position 5 of epoch 0".to_owned()));
+    }
+
+    #[test]
+    fn padding_where_ranks_may_be_uneven_breaks_it() {
+        let mut last = got(1, 1, &[5, 7]);
+        last.items[1].sample = 1;
+        let all = [got(0, 0, &[0, 2]), got(0, 1, &[4]), got(1, 0, &[1, 3]), last];
+        assert_eq!(judged(Tail::Pad, &all), Ok(()));
+        let why = judged(Tail::Uneven, &all);
+        assert_eq!(why, Err("rank 1 repeats sample 1 (epoch 0, position 7) as padding, and the tail asks for none".to_owned()));
     }
 
     #[test]
