@@ -20,12 +20,12 @@ ROOT = HERE.parent.parent
 
 # What is checked, in order: a scenario's name, and what else the command line says.
 SCENARIOS = [
-    ("tiny-memory", []),
+    ("quickstart", ["--set", "machine=reference-2core"]),
     ("flaky-store", []),
     ("slow-consumer", []),
-    ("quickstart", ["--set", "machine=reference-2core"]),
-    ("slow-store", []),
-    ("imagenet-p4d", ["--set", "ranks.count=2", "--set", "dataset.count=4096"]),
+    ("tiny-memory", []),
+    ("flaky-store", ["--set", "loader.order=completion", "--set", "loader.epochs=3"]),
+    ("imagenet-p4d", ["--set", "ranks.count=3"]),
 ]
 
 FOUND_NOTHING, FOUND, BAD_INPUT = 0, 1, 2
