@@ -29,6 +29,7 @@ mod look;
 mod marks;
 pub mod plan;
 pub mod recorded;
+pub mod redeal;
 pub mod relation;
 mod run;
 mod shrink;

@@ -25,6 +25,7 @@ mod justified;
 mod memory;
 mod progress;
 mod ranks;
+mod retries;
 mod slots;
 mod state;
 mod streams;
@@ -40,6 +41,7 @@ pub use justified::ErrorsJustified;
 pub use memory::BytesWithinBudget;
 pub use progress::Progress;
 pub use ranks::RanksShare;
+pub use retries::RetriesJustified;
 pub use slots::SlotsNotReusedEarly;
 pub use state::StateKept;
 pub use streams::StreamsDistinct;
@@ -183,6 +185,7 @@ pub fn all<'a>(asked: Asked<'a>) -> Vec<Box<dyn Invariant + 'a>> {
         Box::new(ErrorsSurfaced::new(asked)),
         Box::new(ErrorsJustified::new(asked)),
         Box::new(StateKept::new(asked)),
+        Box::new(RetriesJustified::new(asked)),
         Box::new(BytesWithinBudget::new(asked)),
         Box::new(SlotsNotReusedEarly::new(asked)),
         Box::new(WorkConservation::new(asked)),

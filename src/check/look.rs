@@ -5,6 +5,7 @@ use super::{
     design::Design,
     marks::{Mark, Reached},
     plan::{self, PLAN_WHOLE},
+    redeal::{self, REDEAL_EXACT},
     relation,
     run::{Finding, Run, run},
     swarm::{Compare, plan_case},
@@ -62,6 +63,13 @@ pub(super) fn judge(
                 reached.mark(Mark::Sequential);
                 relation::same_order(base, &case, design, &run)?
             }
+            Compare::Redealt(part) if case.scenario.consumer.leave_after.is_none() && wanted(REDEAL_EXACT) => {
+                let batches = run.got_by(0).count() as u64;
+                let k = case.resume_after.unwrap_or((part * batches) >> 32);
+                reached.mark(Mark::Redealt);
+                case.resume_after = Some(k);
+                redeal::redeal(base, &case, design, &run, k)?
+            }
             Compare::OtherPlan if wanted(PLAN_WHOLE) => {
                 runs = 1;
                 reached.mark(Mark::PlanDrawn);
@@ -97,7 +105,7 @@ pub(super) fn judge(
                 None
             }
         };
-        if finding.as_ref().is_none_or(|finding| finding.invariant != relation::RESUME_EXACT) {
+        if finding.as_ref().is_none_or(|finding| ![relation::RESUME_EXACT, REDEAL_EXACT].contains(&finding.invariant)) {
             case.resume_after = case.resume_after.filter(|_| only.is_some());
         }
     }
@@ -111,6 +119,7 @@ pub(super) fn compare_for(invariant: &str) -> Compare {
         relation::SAME_ORDER => Compare::Sequential,
         relation::SEEDS_DIFFER => Compare::OtherSeed,
         relation::RESUME_EXACT => Compare::Resumed(0),
+        REDEAL_EXACT => Compare::Redealt(0),
         _ => Compare::Nothing,
     }
 }

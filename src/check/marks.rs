@@ -52,6 +52,7 @@ marks! {
     DeviceFailed = "a copy failed",
     Choice = "a choice differed from first come, first served",
     Resumed = "a run went on from a state",
+    Redealt = "other ranks went on from the states of all",
     Sequential = "a run was compared with one lane",
     Again = "a run was repeated",
     OtherSeed = "a run was compared with another seed",

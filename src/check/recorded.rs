@@ -36,7 +36,7 @@ const ERRORS_SURFACED: &str = "errors_surfaced_or_counted";
 const EPOCHS_DIFFER: &str = "epochs_differ";
 
 /// Invariants that no trace of a training loop can show, with the reason.
-pub const NOT_SHOWN: [(&str, &str); 11] = [
+pub const NOT_SHOWN: [(&str, &str); 16] = [
     ("progress", "a trace tells what came, and not whether anything still would have: a loader that hangs records no end"),
     ("bytes_within_budget", "a training loop does not see the loader's memory"),
     ("slots_not_reused_early", "a training loop does not see where batches lie"),
@@ -48,6 +48,11 @@ pub const NOT_SHOWN: [(&str, &str); 11] = [
     (super::relation::SAME_ORDER, "that takes a second trace, with one worker"),
     (super::relation::RESUME_EXACT, "a trace has no states to go on from"),
     (super::relation::SEEDS_DIFFER, "that takes a second trace, with another seed"),
+    (super::plan::PLAN_WHOLE, "that is of this crate's plans, before anything runs"),
+    ("errors_justified", "a trace does not tell of errors that end a loader"),
+    ("retries_justified", "a training loop does not see who is asked for a sample, and how often"),
+    ("state_kept", "a trace has no states"),
+    (super::redeal::REDEAL_EXACT, "a trace has no states to go on from"),
 ];
 
 /// What a trace says of an invariant.

@@ -49,13 +49,15 @@ pub(super) enum Compare {
     OtherPlan,
     /// The rest, from the state after this part of its batches (of 2³²).
     Resumed(u64),
+    /// The rest on other numbers of ranks, from the states after this part of its batches (of 2³²).
+    Redealt(u64),
 }
 
 /// Every so many seeds one is run twice and must be the same run, unless told otherwise.
 pub const TWICE_EVERY: u64 = 16;
 
 /// A number below `n`, for this seed and question.
-fn pick(seed: u64, question: u64, n: u64) -> u64 {
+pub(super) fn pick(seed: u64, question: u64, n: u64) -> u64 {
     below(draw(seed, Purpose::EXPLORE, question, 0).word(0), n)
 }
 
@@ -85,6 +87,10 @@ pub(super) fn case(base: &Base, seed: u64, schedule: Schedule, swarm: bool) -> C
         Schedule::Pct { depth } => (Chooser::Pct { seed, depth, length: length(&scenario) }, Timing::Abstract),
         Schedule::Exhaustive => (Chooser::Replay(Tape::new()), Timing::Abstract),
     };
+    // A task that looks at jobs again and again could, where any timer may come next, be all that ever happens.
+    if timing == Timing::Abstract {
+        scenario.loader.decode_deadline.clone_from(&base.scenario.loader.decode_deadline);
+    }
     Case { scenario, chooser, timing, resume_after: None }
 }
 
@@ -104,6 +110,7 @@ pub(super) fn compare(seed: u64, twice_every: u64, swarm: bool) -> Compare {
         0 | 1 => Compare::Sequential,
         2 | 3 => Compare::Resumed(pick(seed, 4, 1 << 32)),
         4 => Compare::OtherSeed,
+        6 => Compare::Redealt(pick(seed, 4, 1 << 32)),
         5 if swarm => Compare::OtherPlan,
         _ => Compare::Nothing,
     }
@@ -150,6 +157,8 @@ fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
     loader.ring = (pick(18, 3) > 0).then(|| loader.batch + pick(19, 3 * loader.batch + 1));
     loader.fetch_limit = (pick(20, 4) == 0).then(|| 1 + pick(21, 4));
     loader.decode_limit = (pick(22, 4) == 0).then(|| 1 + pick(23, 3));
+    // Long enough for a job that waits for a core, and for a lane that waits for work to be long beyond it.
+    loader.decode_deadline = (pick(72, 6) == 0).then(|| Duration::new(one_of(seed, 73, &[0.2, 1.0]), "s"));
     loader.drop_last = pick(28, 6) == 0;
     loader.tail = one_of(seed, 29, &[loader.tail, loader.tail, Tail::Uneven, Tail::Pad, Tail::Drop]);
     if pick(50, 5) == 0 {
@@ -158,6 +167,12 @@ fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
             Order::Completion => Order::Plan,
         };
     }
+    // In plan order there is none.
+    loader.window = match loader.order {
+        Order::Plan => None,
+        Order::Completion if pick(70, 3) == 0 => Some(1 + pick(71, 24)),
+        Order::Completion => loader.window,
+    };
     // One rank of a world of others stays what it is.
     if scenario.ranks.count == 1 && loader.world == 1 && pick(51, 5) == 0 {
         scenario.ranks.count = 2 + pick(52, 2) as u16;

@@ -5,6 +5,7 @@ use super::{
     design::Design,
     look::{compare_for, look},
     plan::PLAN_WHOLE,
+    redeal::REDEAL_EXACT,
     relation,
     run::{Finding, NO_PANIC, Run},
     shrink::families,
@@ -30,6 +31,7 @@ pub const NAMES: &[&str] = &[
     "errors_surfaced_or_counted",
     "errors_justified",
     "state_kept",
+    "retries_justified",
     "bytes_within_budget",
     "slots_not_reused_early",
     "work_conservation",
@@ -42,6 +44,7 @@ pub const NAMES: &[&str] = &[
     relation::SAME_RUN,
     relation::SAME_ORDER,
     relation::RESUME_EXACT,
+    REDEAL_EXACT,
     relation::SEEDS_DIFFER,
     NO_PANIC,
 ];
@@ -91,6 +94,8 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     put("loader.drop_last", Some(loader.drop_last.to_string()));
     put("loader.tail", quoted(&loader.tail));
     put("loader.order", quoted(&loader.order));
+    put("loader.window", some(loader.window));
+    put("loader.decode_deadline", loader.decode_deadline.as_ref().and_then(|d| quoted(d)));
     put("loader.fetch_limit", some(loader.fetch_limit));
     put("loader.decode_limit", some(loader.decode_limit));
     put("loader.retries", number(u64::from(loader.retries)));
@@ -140,7 +145,7 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     if case.timing == Timing::Abstract {
         put("replay.abstract_time", Some("true".to_owned()));
     }
-    if finding.invariant == relation::RESUME_EXACT {
+    if [relation::RESUME_EXACT, REDEAL_EXACT].contains(&finding.invariant) {
         put("replay.resume_after", some(case.resume_after));
     }
     if run.panic.is_none() {

@@ -45,6 +45,11 @@ fn a_sound_trace_holds_and_what_it_cannot_show_is_said() {
                   same_order_any_schedule        that takes a second trace, with one worker
                   resume_exact                   a trace has no states to go on from
                   seeds_differ                   that takes a second trace, with another seed
+                  plan_whole                     that is of this crate's plans, before anything runs
+                  errors_justified               a trace does not tell of errors that end a loader
+                  retries_justified              a training loop does not see who is asked for a sample, and how often
+                  state_kept                     a trace has no states
+                  redeal_exact                   a trace has no states to go on from
       nothing is broken
     ");
     let output = towtank(&["check", &scenario(&folder), "--trace", FIXTURE, "--json"]);

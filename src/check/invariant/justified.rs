@@ -1,18 +1,21 @@
 //! An error has its reason.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{Asked, Broken, Ended, Invariant, name, of_rank};
 use crate::{
     check::design::{Got, RankEnd},
     failure::FailureKind,
     loader::{End, Error, OnError, Order, Resolved},
-    machine::Item,
+    machine::{Item, Time},
     trace::{Event, Kind, StageId},
 };
 
 /// An error that ends a loader has its reason in what happened. A failed sample ends it where none may fail, and as many as its error says
-/// where some may; a failed copy ends it where a copy failed; and a consumer holds too much where it holds as many batches as there may be.
+/// where some may; a failed copy ends it where a copy failed, and a stuck job where one took as long as that; and a consumer holds too much where it holds as many batches as there may be.
 /// And no loader goes on that has had more failures in an epoch than it may. It is broken by an allowance that is not counted anew in each
 /// epoch, by failures that are counted twice or in the wrong epoch, and by a loader that takes its own waiting for its consumer's.
 ///
@@ -25,12 +28,23 @@ pub struct ErrorsJustified<'a> {
     given_up: BTreeSet<(u16, u32, u64, u64)>,
     /// Ranks of which a copy failed.
     copy_failed: BTreeSet<u16>,
+    /// Decode jobs that are submitted and have not ended, with when.
+    jobs: BTreeMap<(u16, u32, u64), Time>,
+    /// The longest that a job of each rank took.
+    longest: BTreeMap<u16, Duration>,
 }
 
 impl<'a> ErrorsJustified<'a> {
     /// Before a run.
     pub fn new(asked: Asked<'a>) -> ErrorsJustified<'a> {
-        ErrorsJustified { asked, told: BTreeMap::new(), given_up: BTreeSet::new(), copy_failed: BTreeSet::new() }
+        ErrorsJustified {
+            asked,
+            told: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            copy_failed: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+            longest: BTreeMap::new(),
+        }
     }
 
     /// Failures of a rank in an epoch before the run, and those that its consumer was told of, at most at this position in plan order.
@@ -76,7 +90,20 @@ impl<'a> ErrorsJustified<'a> {
             Error::Fatal(failure) if failure.kind == FailureKind::Device && !self.copy_failed.contains(&end.rank) => {
                 Some(format!("the loader says that it cannot go on, and no copy failed: {failure}"))
             }
+            Error::Fatal(failure) if failure.kind == FailureKind::Lost => {
+                let took = self.longest.get(&end.rank).copied().unwrap_or_default();
+                let late = resolved.settings.decode_deadline.is_some_and(|within| took >= within);
+                (!late).then(|| format!("the loader says that it cannot go on, and no job took longer than {took:?}: {failure}"))
+            }
             _ => None,
+        }
+    }
+
+    /// A job has ended, or is looked at for the last time.
+    fn job(&mut self, key: (u16, u32, u64), now: Time) {
+        if let Some(submitted) = self.jobs.remove(&key) {
+            let longest = self.longest.entry(key.0).or_default();
+            *longest = (*longest).max(now - submitted);
         }
     }
 }
@@ -89,6 +116,12 @@ impl Invariant for ErrorsJustified<'_> {
     fn event(&mut self, event: &Event) -> Result<(), Broken> {
         match event.kind {
             Kind::Skipped => _ = self.given_up.insert((event.rank, event.epoch, event.sample, event.bytes)),
+            Kind::Queued if event.stage == StageId::DECODE => {
+                _ = self.jobs.insert((event.rank, event.epoch, event.sample), event.time);
+            }
+            Kind::End | Kind::Fail | Kind::Abandon if event.stage == StageId::DECODE => {
+                self.job((event.rank, event.epoch, event.sample), event.time);
+            }
             Kind::Fail if event.stage == StageId::TRANSFER => _ = self.copy_failed.insert(event.rank),
             _ => {}
         }
@@ -103,6 +136,9 @@ impl Invariant for ErrorsJustified<'_> {
     }
 
     fn end(&mut self, ended: &Ended<'_>) -> Result<(), Broken> {
+        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.job(key, ended.at);
+        }
         for end in ended.ends {
             let (Some(_), Some(resolved)) = (&end.outcome, self.asked.ranks.get(usize::from(end.rank))) else { continue };
             let broken = |why: String| {
@@ -164,7 +200,6 @@ mod tests {
     use crate::{
         failure::Failure,
         loader::{Accounts, Allowance, Memory, Outcome, Settings, Skipped, Slots},
-        machine::Time,
         sim::Left,
     };
 
@@ -237,6 +272,8 @@ mod tests {
     fn a_device_that_did_not_fail_and_a_consumer_that_holds_little_end_nothing() {
         let device = Error::Fatal(Failure::new(FailureKind::Device, "the copy failed"));
         assert!(judged(OnError::Fail, &[], Some(device)).is_err());
+        let stuck = Error::Fatal(Failure::new(FailureKind::Lost, "a decode job did not end"));
+        assert!(judged(OnError::Fail, &[], Some(stuck)).is_err());
         // Two batches are prefetched and one is held.
         assert!(judged(OnError::Fail, &[], Some(Error::Held { batches: 2, oldest: 0 })).is_err());
         assert_eq!(judged(OnError::Fail, &[], Some(Error::Held { batches: 3, oldest: 0 })), Ok(()));

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::{Asked, Broken, Ended, Invariant, of_rank};
-use crate::{check::design::Got, loader::State};
+use crate::{
+    check::design::Got,
+    loader::{Order, State},
+};
 
 /// The state of a batch counts what its consumer has had when it takes that batch: so many batches, so many samples of the epoch, so many
 /// of them failed. What comes after it is no earlier than it says, and the books of a loader that has ended close with the state of the last
-/// batch taken, or with the one that it began from. It is broken by a state that counts what was made ready and not taken, by failures that
+/// batch taken, or with the one that it began from. And a state is small: in plan order what was had has no gaps, and in completion
+/// order none beyond the window. It is broken by a state that counts what was made ready and not taken, by failures that
 /// are carried over into the next epoch, and by an epoch that a state takes for over.
 ///
 /// It looks at loaders that have states of this crate's.
@@ -24,6 +28,8 @@ struct Rank {
     step: u64,
     epoch: u32,
     last: State,
+    /// How far its marks may span.
+    span_most: u64,
 }
 
 impl<'a> StateKept<'a> {
@@ -32,7 +38,8 @@ impl<'a> StateKept<'a> {
         let began = |plan: &crate::loader::Resolved| {
             let start = plan.plan.start().clone();
             let had = BTreeMap::from([(start.epoch(), (start.taken().len(), start.skipped()))]);
-            Rank { had, step: start.step(), epoch: start.epoch(), last: start }
+            let span_most = if plan.settings.order == Order::Plan { 0 } else { plan.window };
+            Rank { had, step: start.step(), epoch: start.epoch(), last: start, span_most }
         };
         StateKept { asked, ranks: (0..).zip(asked.ranks.iter().map(began)).collect() }
     }
@@ -59,6 +66,10 @@ impl Rank {
         let over = state.epoch() == got.epoch + 1;
         if state.epoch() != got.epoch && !over {
             return Err(format!("its state is of epoch {}, and the batch of epoch {}", state.epoch(), got.epoch));
+        }
+        if state.taken().span() > self.span_most {
+            let span = state.taken().span();
+            return Err(format!("its state spans {span} samples from the first that is missing, and {} at most", self.span_most));
         }
         let (had, failed) = self.had.get(&state.epoch()).copied().unwrap_or_default();
         let step = if over { 0 } else { self.step };
