@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     document::Trouble,
+    failure::FailureKind,
     loader::{Error, Order},
     sim::Chooser,
     trace::Event,
@@ -215,8 +216,10 @@ pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run,
         let broken = Broken { rank: Some(rank), ..Broken::new(of_rank(rank, whole.plans.len(), why)).at(rest.end) };
         Ok(Some(Finding { invariant: RESUME_EXACT, broken }))
     };
-    // In abstract time a copy may fail that did not before.
-    if failed(&rest) != expected_failures || ranks().any(|rank| !rest.ended().finished(rank)) {
+    // Which batches are copied, and so may fail, depends on where they lie in the ring, and in abstract time on the schedule.
+    let copy_failed =
+        rest.ends.iter().any(|end| matches!(&end.error, Some(Error::Fatal(failure)) if failure.kind == FailureKind::Device));
+    if copy_failed || failed(&rest) != expected_failures {
         return Ok(None);
     }
     for rank in 0..whole.plans.len() as u16 {

@@ -67,6 +67,10 @@ impl Rank {
         if let Some(first) = epochs.front_mut() {
             *first = first.saturating_sub(start.taken().len());
         }
+        // A state may lie at an epoch's end.
+        while epochs.front() == Some(&0) {
+            epochs.pop_front();
+        }
         Rank {
             judged: resolved.settings.order == Order::Plan,
             planned: epochs.iter().sum(),
