@@ -9,6 +9,7 @@ fails too. Doc tests and the model checker's tests are left out.
 """
 
 import argparse
+import io
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import random
 import re
 import subprocess
 import sys
+import tarfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -73,7 +75,8 @@ def main():
     tree = pathlib.Path(options.tree) if options.tree else ROOT / "target/mutants/tree"
     copy_tree(tree)
     viable = build(tree, texts, functions, drawn, options)
-    print(f"{len(drawn) - len(viable)} do not compile")
+    if unknown := set(options.only or []) - {mutant.number for mutant in viable}:
+        sys.exit(f"no mutant that compiles has the number {', '.join(map(str, sorted(unknown)))}")
     binaries = test_binaries(tree, options)
     run_all(tree, binaries, viable, options)
 
@@ -157,13 +160,23 @@ def describe(mutant):
     return f"{mutant.number:2} src/loader/{mutant.function.file}.rs:{mutant.line} {mutant.function.name}: {mutant.what}"
 
 
+def put(path, content):
+    """Writes what has changed, so that no more is built than must be."""
+    if not path.is_file() or path.read_bytes() != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
 def copy_tree(tree):
-    tree.mkdir(parents=True, exist_ok=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
-    subprocess.run(["tar", "x", "-C", str(tree)], input=archive, check=True)
-    (tree / "src/mutant.rs").write_text(SWITCH)
-    library = tree / "src/lib.rs"
-    library.write_text(library.read_text() + "\nmod mutant;\n")
+    mutated = {f"src/loader/{name}.rs" for name in FILES}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        for member in files:
+            if member.isfile() and member.name not in mutated:
+                content = files.extractfile(member).read()
+                put(tree / member.name, content + b"\nmod mutant;\n" if member.name == "src/lib.rs" else content)
+                (tree / member.name).chmod(member.mode)
+    put(tree / "src/mutant.rs", SWITCH.encode())
 
 
 def write(tree, texts, functions, mutants):
@@ -180,7 +193,7 @@ def write(tree, texts, functions, mutants):
             pieces.append(text[function.start : function.end] + "}" * len(own))
             at = function.end
         pieces.append(text[at:])
-        (tree / "src/loader" / f"{file}.rs").write_text("".join(pieces))
+        put(tree / "src/loader" / f"{file}.rs", "".join(pieces).encode())
 
 
 def cargo(tree, options, *arguments):

@@ -1,6 +1,6 @@
 //! Slots are not reused early, as far as a trace can show it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Asked, Broken, Invariant, of_rank};
 use crate::{
@@ -24,8 +24,8 @@ struct Rank {
     taken: u64,
     /// Samples in batches that are sealed, and not yet with somebody who gives them back.
     sealed: BTreeMap<u64, u64>,
-    /// Batches of which something was copied.
-    copied: BTreeSet<u64>,
+    /// Of each batch, sealed or not, how many samples are copied: their slots come back with the copy.
+    copied: BTreeMap<u64, u64>,
 }
 
 impl<'a> SlotsNotReusedEarly<'a> {
@@ -56,19 +56,28 @@ impl Invariant for SlotsNotReusedEarly<'_> {
                     return Err(Broken::new(why).at(event.time).by(event.rank, item));
                 }
             }
-            Kind::Skipped | Kind::Dropped => free(rank, 1),
+            Kind::Skipped => free(rank, 1),
+            // Of the unfinished batch, of which a part may have been copied.
+            Kind::Dropped => match rank.copied.last_entry() {
+                Some(mut last) if !rank.sealed.contains_key(last.key()) => {
+                    *last.get_mut() -= 1;
+                    if *last.get() == 0 {
+                        last.remove();
+                    }
+                }
+                _ => free(rank, 1),
+            },
             Kind::Sealed => {
                 rank.sealed.insert(event.sample, event.bytes);
             }
-            Kind::End if event.stage == StageId::TRANSFER => {
-                rank.copied.insert(event.sample);
-                free(rank, event.bytes / resolved.settings.slot_bytes as u64);
+            Kind::Queued if event.stage == StageId::TRANSFER => {
+                *rank.copied.entry(event.sample).or_default() += event.bytes / resolved.settings.slot_bytes as u64;
             }
+            Kind::End if event.stage == StageId::TRANSFER => free(rank, event.bytes / resolved.settings.slot_bytes as u64),
             Kind::Returned => {
                 let samples = rank.sealed.remove(&event.sample).unwrap_or(0);
-                if !rank.copied.remove(&event.sample) {
-                    free(rank, samples);
-                }
+                let copied = rank.copied.remove(&event.sample).unwrap_or(0);
+                free(rank, samples.saturating_sub(copied));
             }
             _ => {}
         }
@@ -94,13 +103,14 @@ mod tests {
 
     #[test]
     fn a_launch_into_a_slot_that_is_still_read_breaks_it() {
+        let queued = Event { bytes: 20, ..event(3, StageId::TRANSFER, 0, Kind::Queued) };
         let copied = Event { bytes: 20, ..event(3, StageId::TRANSFER, 0, Kind::End) };
-        assert_eq!(judged(&[copied]), Ok(()), "the copy is the last reader");
+        assert_eq!(judged(&[queued, copied]), Ok(()), "the copy is the last reader");
         assert_eq!(judged(&[event(4, StageId::CONSUMER, 0, Kind::Returned)]), Ok(()), "the consumer is");
         let early = Err("sample 2 was launched while all 2 slots of the ring were taken by others".to_owned());
         assert_eq!(judged(&[]), early);
         assert_eq!(judged(&[of_loader(4, 0, Kind::Refund, 5)]), early);
-        let both = [copied, event(4, StageId::CONSUMER, 0, Kind::Returned)];
+        let both = [queued, copied, event(4, StageId::CONSUMER, 0, Kind::Returned)];
         let third = event(6, StageId::LOADER, 4, Kind::Launch);
         let ranks = resolved(Settings { ring: Some(2), ..Settings::new(8, 2, 10) });
         let launch = |ms, sample| event(ms, StageId::LOADER, sample, Kind::Launch);
@@ -108,5 +118,23 @@ mod tests {
         let events = [&[launch(0, 0), launch(0, 1), sealed], &both[..], &[launch(5, 2), launch(5, 3), third]].concat();
         let twice = judge(&mut SlotsNotReusedEarly::new(asked(&ranks)), &events, &[]);
         assert!(twice.is_err(), "slots of a batch that was copied come back once");
+    }
+
+    #[test]
+    fn a_part_that_was_copied_and_then_dropped_came_back_with_its_copy() {
+        let ranks = resolved(Settings { ring: Some(2), ..Settings::new(8, 2, 10) });
+        let loader = |ms, sample, kind| event(ms, StageId::LOADER, sample, kind);
+        let part = |ms, kind| Event { bytes: 10, ..event(ms, StageId::TRANSFER, 0, kind) };
+        let sealed = Event { bytes: 2, ..event(6, StageId::BATCH, 0, Kind::Sealed) };
+        let returned = event(7, StageId::CONSUMER, 0, Kind::Returned);
+        let launches = |ms| [loader(ms, 0, Kind::Launch), loader(ms, 1, Kind::Launch)];
+        // The first sample is an epoch's rest, copied to make room; the next batch has the number that it would have had, and is lent.
+        let before = [loader(0, 0, Kind::Launch), part(1, Kind::Queued), part(2, Kind::End), event(3, StageId::BATCH, 0, Kind::Dropped)];
+        let judged = |last: &[Event]| {
+            let events = [&before[..], &launches(5), &[sealed], last, &launches(8)].concat();
+            judge(&mut SlotsNotReusedEarly::new(asked(&ranks)), &events, &[])
+        };
+        assert_eq!(judged(&[returned]), Ok(()));
+        assert!(judged(&[]).is_err(), "its slots are lent");
     }
 }
