@@ -43,7 +43,7 @@ pub use explore::{Check, Checked, FAILURES_MOST, Failure, Schedules, Step, check
 pub use invariant::{Broken, Invariant};
 pub use marks::{Coverage, Mark};
 pub use run::{Finding, Run};
-pub use shrink::{LOOKS_MOST, Shrunk};
+pub use shrink::{LOOKS_MOST, Shrunk, Size};
 pub use story::story;
 pub use swarm::{Schedule, TWICE_EVERY};
 pub use write::{FAILURE, NAMES, Replayed, replay, replays, written};

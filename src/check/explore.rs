@@ -16,7 +16,7 @@ use super::{
     marks::Coverage,
     plan,
     run::{Finding, Run, run_into},
-    shrink::{Shrunk, shrink},
+    shrink::{Shrunk, Size, shrink},
     swarm::{self, Compare, Schedule},
 };
 use crate::{
@@ -213,7 +213,10 @@ impl<'a> Check<'a> {
                 let Found { case, finding, run, .. } = found;
                 let shrunk = match self.shrinks {
                     true => shrink(&base, self.design, case, finding, run),
-                    false => Shrunk { case, finding, run, looks: 0 },
+                    false => {
+                        let from = Size::of(&case, &run);
+                        Shrunk { case, finding, run, looks: 0, from }
+                    }
                 };
                 Failure { seed, scenario: self.scenario.name.clone(), shrunk }
             })

@@ -35,6 +35,41 @@ pub struct Shrunk {
     pub run: Run,
     /// Looks that it took.
     pub looks: u64,
+    /// How large the case was that failed first.
+    pub from: Size,
+}
+
+/// How large a case is, and its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Samples of the dataset.
+    pub samples: u64,
+    /// Epochs.
+    pub epochs: u32,
+    /// Lanes, where the case says how many.
+    pub lanes: Option<u64>,
+    /// Families of faults that hit anything.
+    pub faults: usize,
+    /// Choices that differ from first come, first served.
+    pub choices: usize,
+    /// Events of the run.
+    pub events: usize,
+}
+
+impl Size {
+    /// Of a case and its run.
+    pub(super) fn of(case: &Case, run: &Run) -> Size {
+        let Case { scenario, .. } = case;
+        let faults = families(&scenario.faults).iter().filter(|hits| !hits.samples.is_empty() || hits.ppm > 0).count();
+        Size {
+            samples: count(scenario),
+            epochs: scenario.loader.epochs,
+            lanes: scenario.loader.lanes,
+            faults,
+            choices: run.tape.len(),
+            events: run.events.len(),
+        }
+    }
 }
 
 struct Shrinker<'a> {
@@ -45,7 +80,8 @@ struct Shrinker<'a> {
 
 /// Shrinks a case that fails.
 pub(super) fn shrink(base: &Base, design: &dyn Design, case: Case, finding: Finding, run: Run) -> Shrunk {
-    let best = Shrunk { case, finding, run, looks: 0 };
+    let from = Size::of(&case, &run);
+    let best = Shrunk { case, finding, run, looks: 0, from };
     let mut shrinker = Shrinker { base, design, best };
     loop {
         let before = shrinker.size();
@@ -116,7 +152,7 @@ impl Shrinker<'_> {
         // A smaller case that does not fit together is none.
         let looked = look(self.base, case, self.design, compare_for(invariant), Some(invariant));
         let Ok(Looked { case, run, finding: Some(finding), .. }) = looked else { return false };
-        self.best = Shrunk { case, finding, run, looks: self.best.looks };
+        self.best = Shrunk { case, finding, run, ..self.best };
         true
     }
 

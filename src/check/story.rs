@@ -6,7 +6,7 @@ use super::{
     case::{Case, count},
     explore::Failure,
     run::{Finding, Run},
-    shrink::families,
+    shrink::{Shrunk, Size, families},
 };
 use crate::{
     failure::FailureKind,
@@ -18,9 +18,20 @@ use crate::{
 const EVENTS: usize = 16;
 
 impl Failure {
-    /// The story of the smallest case.
+    /// The story of the smallest case, and how large it was before.
     pub fn story(&self) -> String {
-        story(&self.scenario, &self.shrunk.case, &self.shrunk.finding, &self.shrunk.run)
+        let Shrunk { case, finding, run, looks, from } = &self.shrunk;
+        let mut text = story(&self.scenario, case, finding, run);
+        if *looks > 0 {
+            let lanes = from.lanes.map_or(String::new(), |lanes| format!("{lanes} lanes, "));
+            let Size { samples, epochs, faults, choices, events, .. } = from;
+            let before = format!(
+                "{samples} samples in {epochs} epochs, {lanes}{faults} kinds of faults, {choices} choices, {events} events, \
+                 in {looks} looks"
+            );
+            tell(&mut text, "  before", &before);
+        }
+        text
     }
 }
 

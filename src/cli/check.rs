@@ -195,6 +195,15 @@ fn one(failure: &Failure, file: &Path) -> serde_json::Value {
         "why": shrunk.finding.broken.why,
         "samples": shrunk.case.scenario.dataset.count(),
         "choices": shrunk.run.tape.len(),
+        "events": shrunk.run.events.len(),
+        "before": {
+            "samples": shrunk.from.samples,
+            "epochs": shrunk.from.epochs,
+            "lanes": shrunk.from.lanes,
+            "choices": shrunk.from.choices,
+            "events": shrunk.from.events,
+        },
+        "looks": shrunk.looks,
         "trace_hash": format!("{:016x}", shrunk.run.hash),
         "file": file.to_string_lossy(),
     })

@@ -96,6 +96,8 @@ fn a_failure_is_shrunk_written_and_repeated_with_the_same_hash() {
     assert!(story.contains("progress is broken") && story.contains("the store never answers"), "{story}");
     let found = report(&output)["failures"][0].clone();
     assert_eq!((&found["invariant"], &found["samples"]), (&Value::from("progress"), &Value::from(1)), "{found}");
+    assert_eq!(found["before"]["samples"], 64, "{found}");
+    assert!(story.contains("before     64 samples in 1 epochs"), "{story}");
     let file = found["file"].as_str().unwrap();
 
     let replayed = towtank(&["replay", file, "--json"]);

@@ -129,7 +129,8 @@ mod tests {
         let returned = event(7, StageId::CONSUMER, 0, Kind::Returned);
         let launches = |ms| [loader(ms, 0, Kind::Launch), loader(ms, 1, Kind::Launch)];
         // The first sample is an epoch's rest, copied to make room; the next batch has the number that it would have had, and is lent.
-        let before = [loader(0, 0, Kind::Launch), part(1, Kind::Queued), part(2, Kind::End), event(3, StageId::BATCH, 0, Kind::Dropped)];
+        let before =
+            [loader(0, 0, Kind::Launch), part(1, Kind::Queued), part(2, Kind::End), event(3, StageId::BATCH, 0, Kind::Dropped)];
         let judged = |last: &[Event]| {
             let events = [&before[..], &launches(5), &[sealed], last, &launches(8)].concat();
             judge(&mut SlotsNotReusedEarly::new(asked(&ranks)), &events, &[])
