@@ -21,11 +21,24 @@ pub struct SlotsNotReusedEarly<'a> {
 
 #[derive(Default)]
 struct Rank {
-    taken: u64,
+    taken: i64,
     /// Samples in batches that are sealed, and not yet with somebody who gives them back.
-    sealed: BTreeMap<u64, u64>,
-    /// Of each batch, sealed or not, how many samples are copied: their slots come back with the copy.
-    copied: BTreeMap<u64, u64>,
+    sealed: BTreeMap<u64, i64>,
+    /// By epoch and batch, how many of its samples are copied, sealed or not: their slots come back with the copy.
+    copied: BTreeMap<(u32, u64), i64>,
+}
+
+impl Rank {
+    /// A batch is sealed, and so what was copied in earlier epochs for batches that never were has been dropped: those samples gave back
+    /// their slots twice, as copied and as dropped.
+    fn seal(&mut self, event: &Event) {
+        self.sealed.insert(event.sample, event.bytes as i64);
+        let own = self.copied.split_off(&(event.epoch, 0));
+        let (there, dropped): (BTreeMap<_, _>, _) =
+            std::mem::replace(&mut self.copied, own).into_iter().partition(|((_, batch), _)| *batch < event.sample);
+        self.copied.extend(there);
+        self.taken += dropped.values().sum::<i64>();
+    }
 }
 
 impl<'a> SlotsNotReusedEarly<'a> {
@@ -43,12 +56,12 @@ impl Invariant for SlotsNotReusedEarly<'_> {
     fn event(&mut self, event: &Event) -> Result<(), Broken> {
         let number = usize::from(event.rank);
         let (Some(rank), Some(resolved)) = (self.ranks.get_mut(number), self.asked.ranks.get(number)) else { return Ok(()) };
-        let free = |rank: &mut Rank, slots: u64| rank.taken = rank.taken.saturating_sub(slots);
+        let copied = (event.bytes / resolved.settings.slot_bytes as u64) as i64;
         match event.kind {
             Kind::Launch => {
                 rank.taken += 1;
-                let (taken, ring) = (rank.taken, resolved.ring);
-                if taken > ring as u64 {
+                let ring = resolved.ring;
+                if rank.taken > ring as i64 {
                     let item = Item { epoch: event.epoch, position: 0, sample: event.sample };
                     let why =
                         format!("sample {} was launched while all {ring} slots of the ring were taken by others", event.sample);
@@ -56,28 +69,16 @@ impl Invariant for SlotsNotReusedEarly<'_> {
                     return Err(Broken::new(why).at(event.time).by(event.rank, item));
                 }
             }
-            Kind::Skipped => free(rank, 1),
-            // Of the unfinished batch, of which a part may have been copied.
-            Kind::Dropped => match rank.copied.last_entry() {
-                Some(mut last) if !rank.sealed.contains_key(last.key()) => {
-                    *last.get_mut() -= 1;
-                    if *last.get() == 0 {
-                        last.remove();
-                    }
-                }
-                _ => free(rank, 1),
-            },
-            Kind::Sealed => {
-                rank.sealed.insert(event.sample, event.bytes);
-            }
+            Kind::Skipped | Kind::Dropped => rank.taken -= 1,
+            Kind::Sealed => rank.seal(event),
             Kind::Queued if event.stage == StageId::TRANSFER => {
-                *rank.copied.entry(event.sample).or_default() += event.bytes / resolved.settings.slot_bytes as u64;
+                *rank.copied.entry((event.epoch, event.sample)).or_default() += copied;
             }
-            Kind::End if event.stage == StageId::TRANSFER => free(rank, event.bytes / resolved.settings.slot_bytes as u64),
+            Kind::End if event.stage == StageId::TRANSFER => rank.taken -= copied,
             Kind::Returned => {
                 let samples = rank.sealed.remove(&event.sample).unwrap_or(0);
-                let copied = rank.copied.remove(&event.sample).unwrap_or(0);
-                free(rank, samples.saturating_sub(copied));
+                let copied = rank.copied.remove(&(event.epoch, event.sample)).unwrap_or(0);
+                rank.taken -= samples - copied;
             }
             _ => {}
         }
@@ -122,20 +123,38 @@ mod tests {
 
     #[test]
     fn a_part_that_was_copied_and_then_dropped_came_back_with_its_copy() {
-        let ranks = resolved(Settings { ring: Some(2), ..Settings::new(8, 2, 10) });
-        let loader = |ms, sample, kind| event(ms, StageId::LOADER, sample, kind);
+        let ranks = resolved(Settings { ring: Some(2), epochs: 2, ..Settings::new(8, 2, 10) });
+        let launch = |ms, sample| event(ms, StageId::LOADER, sample, Kind::Launch);
         let part = |ms, kind| Event { bytes: 10, ..event(ms, StageId::TRANSFER, 0, kind) };
-        let sealed = Event { bytes: 2, ..event(6, StageId::BATCH, 0, Kind::Sealed) };
-        let returned = event(7, StageId::CONSUMER, 0, Kind::Returned);
-        let launches = |ms| [loader(ms, 0, Kind::Launch), loader(ms, 1, Kind::Launch)];
+        let sealed = Event { bytes: 2, epoch: 1, ..event(6, StageId::BATCH, 0, Kind::Sealed) };
+        let returned = Event { epoch: 1, ..event(7, StageId::CONSUMER, 0, Kind::Returned) };
         // The first sample is an epoch's rest, copied to make room; the next batch has the number that it would have had, and is lent.
-        let before =
-            [loader(0, 0, Kind::Launch), part(1, Kind::Queued), part(2, Kind::End), event(3, StageId::BATCH, 0, Kind::Dropped)];
+        let before = [launch(0, 0), part(1, Kind::Queued), part(2, Kind::End), event(3, StageId::BATCH, 0, Kind::Dropped)];
         let judged = |last: &[Event]| {
-            let events = [&before[..], &launches(5), &[sealed], last, &launches(8)].concat();
+            let events = [&before[..], &[launch(5, 0), launch(5, 1), sealed], last, &[launch(8, 0), launch(8, 1)]].concat();
             judge(&mut SlotsNotReusedEarly::new(asked(&ranks)), &events, &[])
         };
         assert_eq!(judged(&[returned]), Ok(()));
         assert!(judged(&[]).is_err(), "its slots are lent");
+    }
+
+    #[test]
+    fn a_surplus_that_is_dropped_before_the_trace_has_the_batch_sealed_gives_back_its_own_slot() {
+        let ranks = resolved(Settings { ring: Some(2), ..Settings::new(8, 2, 10) });
+        let launch = |ms, sample| event(ms, StageId::LOADER, sample, Kind::Launch);
+        let copy = |ms, kind| Event { bytes: 10, ..event(ms, StageId::TRANSFER, 0, kind) };
+        let events = [
+            launch(0, 0),
+            copy(1, Kind::Queued),
+            copy(2, Kind::End),
+            launch(3, 1),
+            launch(3, 2),
+            event(4, StageId::BATCH, 2, Kind::Dropped),
+            Event { bytes: 2, ..event(4, StageId::BATCH, 0, Kind::Sealed) },
+            launch(4, 3),
+        ];
+        assert_eq!(judge(&mut SlotsNotReusedEarly::new(asked(&ranks)), &events, &[]), Ok(()));
+        let next = [&events[..], &[launch(4, 4)]].concat();
+        assert!(judge(&mut SlotsNotReusedEarly::new(asked(&ranks)), &next, &[]).is_err());
     }
 }
