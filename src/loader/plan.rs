@@ -388,6 +388,34 @@ mod tests {
     }
 
     #[test]
+    fn batches_to_come_are_those_of_all_epochs() {
+        let of = |epochs| Plan::new(&Settings { epochs, ..settings(10, 4, 0, 1, Tail::Uneven) }).expect("a plan").batches();
+        assert_eq!([1, 2, 5].map(of), [3, 6, 15]);
+    }
+
+    #[test]
+    fn a_rank_at_the_end_of_an_epoch_dealt_out_anew_is_joined_with_one_that_is_in_it() {
+        let of = |rank| settings(12, 1, rank, 2, Tail::Uneven);
+        let states = [0, 1].map(|rank| State { taken: Marks::below(2), ..Plan::new(&of(rank)).expect("a plan").start().clone() });
+        let merged = State::merge(&states).expect("one state of each rank");
+        let [behind, done] =
+            [0, 1].map(|rank| Plan::new(&Settings { resume: Some(merged.clone()), ..of(rank) }).expect("the same world"));
+        let ahead = State { epoch: 1, before: Arc::new(Marks::new()), ..done.start().clone() };
+        let share = behind.epoch(0);
+        let behind = State { taken: Marks::below(1), ..behind.start().clone() };
+        let mut expected: Vec<u64> = (1..share.planned()).map(|index| share.item(index).position).collect();
+        expected.sort();
+        for states in [[behind.clone(), ahead.clone()], [ahead, behind]] {
+            let joined = State::merge(&states).expect("one is at the start of the next epoch");
+            let resumed = Settings { resume: Some(joined), world: 1, ..of(0) };
+            let first = items(&Plan::new(&resumed).expect("any world")).into_iter().filter(|item| item.epoch == 0);
+            let mut rest: Vec<u64> = first.map(|item| item.position).collect();
+            rest.sort();
+            assert_eq!(rest, expected, "what is left of the share of the rank behind");
+        }
+    }
+
+    #[test]
     fn padding_repeats_the_start_of_the_epoch() {
         let of = |rank| items(&Plan::new(&settings(10, 4, rank, 4, Tail::Pad)).expect("a plan"));
         let last: Vec<Item> = [2, 3].map(|rank| of(rank)[2]).into();

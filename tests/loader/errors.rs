@@ -83,6 +83,27 @@ fn one_failure_too_many_in_an_epoch_ends_it() {
 }
 
 #[test]
+fn whoever_leaves_is_told_in_the_end_of_what_no_batch_told() {
+    let world = World { bad_reads: 300, ..SOUND };
+    let mut unreported = 0;
+    for leaves_after in 1..20 {
+        let settings = Settings {
+            prefetch: 4,
+            lanes: 16,
+            on_error: OnError::Skip { at_most: Allowance::ANY },
+            ..Settings::new(100, 3, SLOT_BYTES)
+        };
+        let consumer = Consumer { leaves_after, step_ms: 50 };
+        let run = paused::run::<Tags, _, _>(machine(1), |machine| load_world(machine, settings.clone(), world, consumer));
+        let (seen, outcome) = run.value;
+        clean(&settings, &outcome);
+        assert_eq!((seen.skipped.len() + outcome.unreported.len()) as u64, outcome.accounts.skipped, "after {leaves_after}");
+        unreported += outcome.unreported.len();
+    }
+    assert!(unreported > 50, "{unreported}: batches were on their way");
+}
+
+#[test]
 fn a_fraction_allows_that_part_of_an_epoch() {
     let world = World { bad_reads: 100, ..SOUND };
     let settings = Settings { ..Settings::new(100, 4, SLOT_BYTES) };
