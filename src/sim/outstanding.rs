@@ -101,10 +101,15 @@ impl Outstanding {
         hit
     }
 
-    /// A leaf has started. What was found wrong with its sample before is so still.
+    /// A leaf has started.
     pub(super) fn begin(&mut self, id: LeafId, leaf: &mut Leaf) {
         leaf.phase = Phase::Outstanding;
         self.leaves.push(id);
+        self.strike_by_what_is_known(leaf);
+    }
+
+    /// What was found wrong with a sample is so for every leaf of it, also for one that had begun before.
+    fn strike_by_what_is_known(&self, leaf: &mut Leaf) {
         if leaf.fault.is_some() || leaf.failed.is_some() {
             return;
         }
@@ -169,8 +174,9 @@ impl Outstanding {
             }
             (LeafKind::Cpu | LeafKind::Copy, _) => {}
         }
-        if let Some(fault) = fault {
-            strike(leaf, fault);
+        match fault {
+            Some(fault) => strike(leaf, fault),
+            None => self.strike_by_what_is_known(leaf),
         }
     }
 }
