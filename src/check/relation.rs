@@ -216,10 +216,15 @@ pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run,
         let broken = Broken { rank: Some(rank), ..Broken::new(of_rank(rank, whole.plans.len(), why)).at(rest.end) };
         Ok(Some(Finding { invariant: RESUME_EXACT, broken }))
     };
-    // Which batches are copied, and so may fail, depends on where they lie in the ring, and in abstract time on the schedule.
-    let copy_failed =
-        rest.ends.iter().any(|end| matches!(&end.error, Some(Error::Fatal(failure)) if failure.kind == FailureKind::Device));
-    if copy_failed || failed(&rest) != expected_failures {
+    // Which batches are copied, and so may fail, depends on where they lie in the ring, which jobs are late on what else there is to do. What
+    // the crate's own loader ended with has been judged above.
+    let ended_otherwise = match from {
+        From::States(_) => ranks().any(|rank| !rest.ended().finished(rank)),
+        From::Saved(..) => {
+            rest.ends.iter().any(|end| matches!(&end.error, Some(Error::Fatal(failure)) if failure.kind == FailureKind::Device))
+        }
+    };
+    if ended_otherwise || failed(&rest) != expected_failures {
         return Ok(None);
     }
     for rank in 0..whole.plans.len() as u16 {
