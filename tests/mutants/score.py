@@ -15,6 +15,7 @@ import os
 import pathlib
 import random
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -266,14 +267,23 @@ def run_all(tree, binaries, viable, options):
 
 
 def failure(tree, path, environment, options):
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    # A session of its own, so that programs that a test has started and that hang go with it.
+    test = subprocess.Popen([path, "-q"], cwd=tree, env=environment, start_new_session=True, **output)
     try:
-        answer = subprocess.run([path, "-q"], cwd=tree, env=environment, capture_output=True, text=True, timeout=options.timeout)
+        told, _ = test.communicate(timeout=options.timeout)
     except subprocess.TimeoutExpired:
         return "does not end"
-    if answer.returncode == 0:
+    finally:
+        try:
+            os.killpg(test.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        test.wait()
+    if test.returncode == 0:
         return None
-    failed = re.findall(r"^    (\S+)$", answer.stdout, re.M)
-    return failed[0] if failed else f"ends with {answer.returncode}"
+    failed = re.findall(r"^    (\S+)$", told, re.M)
+    return failed[0] if failed else f"ends with {test.returncode}"
 
 
 if __name__ == "__main__":
