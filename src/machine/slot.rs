@@ -280,6 +280,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "Miri has no such advice")]
     fn a_large_slab_asks_for_large_pages_and_a_small_one_does_not() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return;
