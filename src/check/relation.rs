@@ -216,14 +216,10 @@ pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run,
         let broken = Broken { rank: Some(rank), ..Broken::new(of_rank(rank, whole.plans.len(), why)).at(rest.end) };
         Ok(Some(Finding { invariant: RESUME_EXACT, broken }))
     };
-    // Which batches are copied, and so may fail, depends on where they lie in the ring, which jobs are late on what else there is to do. What
-    // the crate's own loader ended with has been judged above.
-    let ended_otherwise = match from {
-        From::States(_) => ranks().any(|rank| !rest.ended().finished(rank)),
-        From::Saved(..) => {
-            rest.ends.iter().any(|end| matches!(&end.error, Some(Error::Fatal(failure)) if failure.kind == FailureKind::Device))
-        }
-    };
+    // Which batches are copied, and so may fail, depends on where they lie in the ring; which jobs are late, on what else there is to do.
+    let by_time =
+        |error: &Error| matches!(error, Error::Fatal(failure) if matches!(failure.kind, FailureKind::Device | FailureKind::Lost));
+    let ended_otherwise = rest.ends.iter().filter_map(|end| end.error.as_ref()).any(by_time);
     if ended_otherwise || failed(&rest) != expected_failures {
         return Ok(None);
     }
