@@ -1,5 +1,5 @@
 //! The zoo: a loader with the defects that loaders really had, each behind a switch. The check must find every one of them by the
-//! invariant that forbids it, and nothing in the same loader without it.
+//! invariant that forbids it, and nothing in the same loader without it, under schedules by chance and under those by priorities.
 //!
 //! `TOWTANK_ZOO=table cargo test --test zoo -- --nocapture` looks at all of them from 20 starting points and writes
 //! `docs/zoo.md`.
@@ -37,7 +37,9 @@ fn main() {
     let trial = |entry: &'static Entry| {
         Trial::test(entry.defect.id(), move || {
             let found = table::found(entry, 0)?;
-            Ok(table::sound(entry, 0, table::SOUND.max(found))?)
+            table::sound(entry, table::RANDOM, 0, table::SOUND.max(found))?;
+            let found = table::found_by_priorities(entry, 0)?;
+            Ok(table::sound(entry, table::PCT, 0, table::SOUND.max(found))?)
         })
     };
     let mut trials: Vec<Trial> = entries().map(trial).collect();

@@ -24,6 +24,8 @@ pub struct Entry {
     pub room: u64,
     /// Whether it takes a certain order of events, or certain faults.
     pub by_chance: bool,
+    /// Why no schedule in abstract time shows it, where none does.
+    pub takes_time: Option<&'static str>,
 }
 
 /// All that a defect needs and the scenario does not say.
@@ -61,12 +63,16 @@ pub const fn entry(
     shape: Shape,
     says: &'static str,
 ) -> Entry {
-    Entry { defect, says, invariant, sets, shape, room: 0, by_chance: false }
+    Entry { defect, says, invariant, sets, shape, room: 0, by_chance: false, takes_time: None }
 }
 
 impl Entry {
     pub const fn by_chance(self) -> Entry {
         Entry { by_chance: true, ..self }
+    }
+
+    pub const fn takes_time(self, why: &'static str) -> Entry {
+        Entry { takes_time: Some(why), ..self }
     }
 
     pub const fn room(self, samples: u64) -> Entry {

@@ -2,13 +2,17 @@
 
 use std::fmt::Write;
 
-use towtank::check::{Checked, check};
+use towtank::check::{Checked, Schedule, check};
 
 use crate::zoo::{
     entry::{Entry, entries},
     kit,
 };
 
+/// By chance, with the costs of a machine.
+pub const RANDOM: Schedule = Schedule::Random;
+/// By priorities, in abstract time.
+pub const PCT: Schedule = Schedule::Pct { depth: 3 };
 /// Seeds within which a defect must be found.
 pub const SEEDS: u64 = 200;
 /// Seeds after which a long run gives up.
@@ -20,12 +24,12 @@ const APART: u64 = 10_000;
 /// Starting points of a long run.
 const STARTS: u64 = 20;
 
-/// Looks at an entry's kit from the seeds of a starting point on.
-fn looked(entry: &Entry, defective: bool, start: u64, seeds: u64) -> Checked {
+/// Looks at an entry's kit from a seed on.
+fn looked(entry: &Entry, defective: bool, schedule: Schedule, seed: u64, seeds: u64) -> Checked {
     let kit = entry.kit(defective);
     let design = move |machine, job| kit::load(kit, machine, job);
-    let scenario = entry.scenario(start * APART);
-    let checking = check(&scenario).design(&design).seeds(seeds).jobs(1).shrinks(false);
+    let scenario = entry.scenario(seed);
+    let checking = check(&scenario).design(&design).schedule(schedule).seeds(seeds).jobs(1).shrinks(false);
     checking.run().unwrap_or_else(|e| panic!("{}: {e}", entry.defect.id()))
 }
 
@@ -33,20 +37,22 @@ fn looked(entry: &Entry, defective: bool, start: u64, seeds: u64) -> Checked {
 enum Search {
     /// The named invariant found it, after so many seeds.
     Found(u64),
-    /// Another invariant found it first.
-    Other(String),
+    /// Another invariant found it first, after so many.
+    Other(u64, String),
     /// Nothing did.
     Missed,
 }
 
-fn search(entry: &Entry, start: u64, seeds: u64) -> Search {
-    let checked = looked(entry, true, start, seeds);
+fn search(entry: &Entry, schedule: Schedule, seed: u64, seeds: u64) -> Search {
+    let checked = looked(entry, true, schedule, seed, seeds);
     let Some(failure) = checked.failures.first() else { return Search::Missed };
     let finding = &failure.shrunk.finding;
+    let took = failure.seed - seed + 1;
     match finding.invariant == entry.invariant {
-        true => Search::Found(failure.seed - start * APART + 1),
+        true => Search::Found(took),
         false => {
-            Search::Other(format!("found by `{}`, and not by `{}`:\n{}", finding.invariant, entry.invariant, failure.story()))
+            let why = format!("found by `{}`, and not by `{}`:\n{}", finding.invariant, entry.invariant, failure.story());
+            Search::Other(took, why)
         }
     }
 }
@@ -57,53 +63,118 @@ fn search(entry: &Entry, start: u64, seeds: u64) -> Search {
 ///
 /// When nothing finds it, or anything but the named invariant does.
 pub fn found(entry: &Entry, start: u64) -> Result<u64, String> {
-    match search(entry, start, SEEDS) {
+    match search(entry, RANDOM, start * APART, SEEDS) {
         Search::Found(seeds) => Ok(seeds),
-        Search::Other(why) => Err(why),
+        Search::Other(_, why) => Err(why),
         Search::Missed => Err(format!("not found within {SEEDS} seeds")),
     }
 }
 
+/// How many seeds it takes by priorities until the named invariant is broken, those passed over in which another was; 0 for one that
+/// takes time and is not found.
+///
+/// # Errors
+///
+/// When it is not found, or found although it takes time.
+pub fn found_by_priorities(entry: &Entry, start: u64) -> Result<u64, String> {
+    let mut passed = 0;
+    while passed < SEEDS {
+        match (search(entry, PCT, start * APART + passed, SEEDS - passed), entry.takes_time) {
+            (Search::Found(seeds), None) => return Ok(passed + seeds),
+            (Search::Other(seeds, _), None) => passed += seeds,
+            (Search::Missed, None) => break,
+            (Search::Missed, Some(_)) => return Ok(0),
+            (Search::Found(_) | Search::Other(..), Some(why)) => return Err(format!("found by priorities, although {why}")),
+        }
+    }
+    Err(format!("not found by priorities within {SEEDS} seeds"))
+}
+
 /// Whether the sound twin passes.
-pub fn sound(entry: &Entry, start: u64, seeds: u64) -> Result<(), String> {
-    let checked = looked(entry, false, start, seeds);
+pub fn sound(entry: &Entry, schedule: Schedule, start: u64, seeds: u64) -> Result<(), String> {
+    let checked = looked(entry, false, schedule, start * APART, seeds);
     checked.failures.first().map_or(Ok(()), |failure| Err(format!("the sound twin fails:\n{}", failure.story())))
 }
 
-/// The table of all entries, as `docs/zoo.md` has it.
-pub fn table() -> Result<String, String> {
-    let (mut rows, mut rare) = (String::new(), 0);
-    for entry in entries() {
-        let (mut took, mut others) = (Vec::new(), 0);
+/// What the starting points took under a schedule.
+struct Column {
+    /// Seeds of those that the named invariant found, or nothing, in rising order.
+    took: Vec<u64>,
+    /// How many another invariant found first.
+    others: u64,
+}
+
+impl Column {
+    fn of(entry: &Entry, schedule: Schedule) -> Result<Column, String> {
+        let mut column = Column { took: Vec::new(), others: 0 };
         for start in 0..STARTS {
-            match search(entry, start, LONG) {
-                Search::Found(seeds) => took.push(seeds),
-                Search::Other(_) => others += 1,
-                Search::Missed => took.push(u64::MAX),
+            match search(entry, schedule, start * APART, LONG) {
+                Search::Found(seeds) => column.took.push(seeds),
+                Search::Other(..) => column.others += 1,
+                Search::Missed => column.took.push(u64::MAX),
             }
+            sound(entry, schedule, start, SOUND)?;
         }
-        took.sort_unstable();
-        let id = entry.defect.id();
-        (0..STARTS).try_for_each(|start| sound(entry, start, SOUND)).map_err(|why| format!("{id}: {why}"))?;
-        let (Some(median), Some(most)) = (took.get(took.len() / 2).copied(), took.last().copied()) else {
-            return Err(format!("{id} was never found by `{}`", entry.invariant));
+        column.took.sort_unstable();
+        Ok(column)
+    }
+
+    /// The upper one of two in the middle.
+    fn median(&self) -> Option<u64> {
+        self.took.get(self.took.len() / 2).copied()
+    }
+
+    /// Median, most, and what others found; a dash where nothing was found.
+    fn cells(&self) -> String {
+        let words = |seeds: Option<u64>| match seeds {
+            None => "–".to_owned(),
+            Some(u64::MAX) => format!("> {LONG}"),
+            Some(seeds) => seeds.to_string(),
         };
-        let words = |seeds: u64| if seeds == u64::MAX { format!("> {LONG}") } else { seeds.to_string() };
-        rare += u64::from(entry.by_chance && median > 1);
+        match self.took.iter().all(|seeds| *seeds == u64::MAX) {
+            true => format!("– | – | {}", self.others),
+            false => format!("{} | {} | {}", words(self.median()), words(self.took.last().copied()), self.others),
+        }
+    }
+}
+
+/// All entries, as `docs/zoo.md` has them.
+struct Table {
+    rows: String,
+    /// What takes time, with the reason.
+    timed: Vec<(String, &'static str)>,
+    /// Entries that only some runs show and that both schedules find, of which priorities take fewer seeds in the median, as many, more.
+    against: [u64; 3],
+}
+
+fn table() -> Result<Table, String> {
+    let mut table = Table { rows: String::new(), timed: Vec::new(), against: [0; 3] };
+    for entry in entries() {
+        let id = entry.defect.id();
+        let column = |schedule| Column::of(entry, schedule).map_err(|why| format!("{id}: {why}"));
+        let (random, pct) = (column(RANDOM)?, column(PCT)?);
+        let missed = |column: &Column| column.others == 0 && column.took.iter().all(|seeds| *seeds == u64::MAX);
+        if random.took.is_empty() || missed(&random) || missed(&pct) != entry.takes_time.is_some() {
+            return Err(format!("{id}: by chance {:?}, by priorities {:?}", random.took, pct.took));
+        }
+        match (entry.takes_time, random.median(), pct.median()) {
+            (Some(why), ..) => table.timed.push((id.clone(), why)),
+            (None, Some(random), Some(pct)) if entry.by_chance => table.against[(pct.cmp(&random) as i8 + 1) as usize] += 1,
+            _ => {}
+        }
         let when = if entry.by_chance { "some" } else { "all" };
         let row = format!(
-            "| {id} | {} | `{}` | {when} | {} | {} | {others} | {} |",
+            "| {id} | {} | `{}` | {when} | {} | {} | {} |",
             entry.says,
             entry.invariant,
-            words(median),
-            words(most),
-            STARTS * SOUND
+            random.cells(),
+            pct.cells(),
+            2 * STARTS * SOUND
         );
         println!("{row}");
-        _ = writeln!(rows, "{row}");
+        _ = writeln!(table.rows, "{row}");
     }
-    println!("{rare} of them take more than one seed in the median, and a schedule or a fault");
-    Ok(rows)
+    Ok(table)
 }
 
 /// Writes `docs/zoo.md`.
@@ -114,21 +185,27 @@ pub fn written() -> Result<(), String> {
 }
 
 /// The page around the rows of the table.
-fn page(rows: &str) -> String {
+fn page(table: &Table) -> String {
     let classes: std::collections::BTreeSet<String> = entries().map(|entry| entry.defect.class()).collect();
+    let [fewer, same, more] = table.against;
+    let timed = table.timed.iter().fold(String::new(), |said, (id, why)| format!("{said}- {id}: {why}.\n"));
     format!(
         "# The zoo\n\n\
          Loaders have had the same defects again and again. Each row below is one that was reported in public, in our own words, built into \
          a small loader behind a switch: {} defects of {} classes. `towtank check` must find it by the invariant that forbids it, and \
          find nothing in the same loader without it.\n\n\
          This page is written by `TOWTANK_ZOO=table cargo test --test zoo -- --nocapture`. From each of {STARTS} starting \
-         points it counts the seeds until a schedule by chance shows the defect, and lets {SOUND} seeds of the sound twin pass. A defect \
+         points it counts the seeds until a schedule shows the defect, once by chance (`--chooser random`) and once by priorities in \
+         abstract time (`--chooser pct:3`), and lets {SOUND} seeds of the sound twin pass under either. A defect \
          in all runs is found by the first seed, unless it takes a comparison of two runs, such as `resume_exact`, which only some seeds \
          make; one in some runs takes a certain order of events, or certain faults. Where another \
          invariant was broken first, the starting point counts as found by another and not among the seeds.\n\n\
-         | id | what is wrong | found by | in runs | seeds, median | seeds, most | by another | sound twin passed |\n\
-         | --- | --- | --- | --- | ---: | ---: | ---: | ---: |\n{rows}",
+         Of the defects in some runs, priorities find {fewer} in fewer seeds than chance, in the median, {same} in as many, and {more} in more. \
+         What depends on how long something takes they cannot find, and the table has a dash:\n\n{timed}\n\
+         | id | what is wrong | found by | in runs | random: median | most | by another | pct: median | most | by another | sound twin passed |\n\
+         | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n{}",
         entries().count(),
         classes.len(),
+        table.rows,
     )
 }
