@@ -2,6 +2,7 @@
 
 use crate::{failure::Failure, machine::Slot};
 
+pub mod cuda;
 mod done;
 mod host;
 mod link;

@@ -7,6 +7,7 @@ use super::{Allowance, DecodeImage, Fill, OnError, Order, Retries, Settings, Set
 use crate::source::{Remote, RemoteError};
 use crate::{
     codec::{Choice, Decoder, DecoderError, Fit, Target},
+    device::{Device, HostDevice},
     failure::Failure,
     machine::{
         Encoded, Item, Pixels, Work,
@@ -49,13 +50,11 @@ pub enum StartError {
 pub trait Steps: Send + 'static {
     /// What they make of a sample.
     type Out: Send + 'static;
-    /// The stage they become.
-    type Stage: Stage<RealMachine<Pixels>, (), Out = Self::Out> + 'static;
 
     /// Number of the user's stages among them.
     fn count(&self) -> u8;
-    /// Becomes the stage.
-    fn stage(self, settings: &Settings) -> Self::Stage;
+    /// Becomes the stage of a machine whose batches go to a device `D`.
+    fn stage<D: Device<u8>>(self, settings: &Settings) -> impl Stage<RealMachine<Pixels, D>, (), Out = Self::Out> + use<Self, D>;
 }
 
 /// Reading, and nothing else: where every loader begins.
@@ -64,12 +63,11 @@ pub struct Read;
 
 impl Steps for Read {
     type Out = Encoded;
-    type Stage = stage::Fetching;
 
     fn count(&self) -> u8 {
         0
     }
-    fn stage(self, settings: &Settings) -> stage::Fetching {
+    fn stage<D: Device<u8>>(self, settings: &Settings) -> impl Stage<RealMachine<Pixels, D>, (), Out = Encoded> + use<D> {
         stage::fetch(settings)
     }
 }
@@ -89,12 +87,11 @@ where
     Out: Send + 'static,
 {
     type Out = Out;
-    type Stage = stage::Then<S::Stage, stage::Cpu<fn(Item, &S::Out) -> Work, F>>;
 
     fn count(&self) -> u8 {
         self.before.count() + 1
     }
-    fn stage(self, settings: &Settings) -> Self::Stage {
+    fn stage<D: Device<u8>>(self, settings: &Settings) -> impl Stage<RealMachine<Pixels, D>, (), Out = Out> + use<S, F, Out, D> {
         // The real machine takes the time it takes; nobody prices the work.
         fn unpriced<In>(_: Item, _: &In) -> Work {
             Work { kind: "stage", bytes: 0, pixels: 0 }
@@ -425,12 +422,25 @@ impl<S, L> Builder<S, L> {
         self
     }
 
-    /// Starts it.
+    /// Starts it with batches on the host.
     ///
     /// # Errors
     ///
     /// When the settings do not fit together, this computer lacks the decoder, or a thread cannot be started.
     pub fn start(self) -> Result<Loader, StartError>
+    where
+        S: Steps,
+        L: Last<S::Out>,
+    {
+        self.start_on(HostDevice::new())
+    }
+
+    /// Starts it with batches on `device`, such as a [`CudaDevice`](crate::device::cuda::CudaDevice).
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Builder::start).
+    pub fn start_on<D: Device<u8>>(self, device: D) -> Result<Loader<D>, StartError>
     where
         S: Steps,
         L: Last<S::Out>,
@@ -443,6 +453,7 @@ impl<S, L> Builder<S, L> {
         settings.slot_bytes = last.slot_bytes();
         settings.scratch_bytes = last.scratch_bytes().saturating_mul(threads as u64);
         let config = real::Config { threads, seed: settings.shuffle.unwrap_or(0), ..real::Config::new(source) };
+        let config = config.with_device(device);
         let (resolved, fill) = (settings.resolve()?, last.fill()?);
         let running = launch(config, resolved, move |settings| steps.stage(settings), fill, Recorder::new())?;
         Ok(Loader::new(running))

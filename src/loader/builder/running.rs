@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    device::{Device, HostDevice},
     loader::{self, Batch, Batches, Error, Fill, Outcome, Resolved, Settings, Stage, State},
     machine::{
         Machine, Pixels, Time,
@@ -15,13 +16,13 @@ use crate::{
     trace::Recorder,
 };
 
-type Real = RealMachine<Pixels>;
-type HostBatch = <Real as Machine>::DeviceBatch;
+/// Memory of a batch on a device `D`.
+type Memory<D> = <D as Device<u8>>::Batch;
 
-/// Both ends of a loader on the real machine.
-pub struct Running {
+/// Both ends of a loader on the real machine whose batches go to a device `D`.
+pub struct Running<D: Device<u8> = HostDevice> {
     /// The consumer's end.
-    pub batches: Batches<HostBatch, u8>,
+    pub batches: Batches<Memory<D>, u8>,
     /// The machine's clock.
     pub clock: WallClock,
     /// The machine, which ends with the loader's books and when they were closed.
@@ -37,20 +38,21 @@ pub struct Running {
 /// # Panics
 ///
 /// When `stages` panics.
-pub fn launch<S, F>(
-    config: real::Config,
+pub fn launch<D, S, F>(
+    config: real::Config<D>,
     resolved: Resolved,
     stages: impl FnOnce(&Settings) -> S + Send + 'static,
     fill: F,
     recorder: Recorder,
-) -> Result<Running, LaunchError>
+) -> Result<Running<D>, LaunchError>
 where
-    S: Stage<Real, ()> + 'static,
+    D: Device<u8>,
+    S: Stage<RealMachine<Pixels, D>, ()> + 'static,
     S::Out: Send + 'static,
     F: Fill<Pixels, S::Out>,
 {
     let (give, get) = mpsc::channel();
-    let machine = real::launch(config, recorder, move |machine: Real| async move {
+    let machine = real::launch(config, recorder, move |machine: RealMachine<Pixels, D>| async move {
         let (sender, batches) = loader::channel(machine.clock());
         let stages = stages(&resolved.settings);
         // When nobody takes the consumer's end it is dropped here, and the loader ends at once.
@@ -78,21 +80,23 @@ pub enum RunError {
 
 /// A running loader: batches, in order, from a blocking iterator, from [`recv`](Loader::recv), or as an async stream.
 ///
+/// `D` is the device that batches go to.
+///
 /// After the last batch, or after an error, there is nothing more. Dropping it stops everything and does not wait;
 /// [`close`](Loader::close) does, and returns the books.
-pub struct Loader {
-    batches: Option<Batches<HostBatch, u8>>,
+pub struct Loader<D: Device<u8> = HostDevice> {
+    batches: Option<Batches<Memory<D>, u8>>,
     machine: Option<Handle<(Outcome, Time)>>,
     state: Option<State>,
 }
 
-impl Loader {
-    pub(super) fn new(running: Running) -> Loader {
+impl<D: Device<u8>> Loader<D> {
+    pub(super) fn new(running: Running<D>) -> Loader<D> {
         Loader { batches: Some(running.batches), machine: Some(running.machine), state: None }
     }
 
     /// The next batch; `None` after the last one and after an error. Cancel safe: a batch is taken or not.
-    pub async fn recv(&mut self) -> Option<Result<Batch<HostBatch, u8>, RunError>> {
+    pub async fn recv(&mut self) -> Option<Result<Batch<Memory<D>, u8>, RunError>> {
         let answer = self.batches.as_mut()?.recv().await;
         self.note(answer)
     }
@@ -113,7 +117,7 @@ impl Loader {
         self.machine.take().map_or(Err(JoinError::Stopped), |machine| machine.join().map(|done| done.value.0))
     }
 
-    fn note(&mut self, answer: Option<Result<Batch<HostBatch, u8>, Error>>) -> Option<Result<Batch<HostBatch, u8>, RunError>> {
+    fn note(&mut self, answer: Option<Result<Batch<Memory<D>, u8>, Error>>) -> Option<Result<Batch<Memory<D>, u8>, RunError>> {
         Some(match answer? {
             Ok(batch) => {
                 self.state = Some(batch.state().clone());
@@ -130,8 +134,8 @@ impl Loader {
     }
 }
 
-impl Iterator for Loader {
-    type Item = Result<Batch<HostBatch, u8>, RunError>;
+impl<D: Device<u8>> Iterator for Loader<D> {
+    type Item = Result<Batch<Memory<D>, u8>, RunError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let answer = self.batches.as_mut()?.next();
@@ -139,8 +143,8 @@ impl Iterator for Loader {
     }
 }
 
-impl futures_core::Stream for Loader {
-    type Item = Result<Batch<HostBatch, u8>, RunError>;
+impl<D: Device<u8>> futures_core::Stream for Loader<D> {
+    type Item = Result<Batch<Memory<D>, u8>, RunError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(batches) = self.batches.as_mut() else { return Poll::Ready(None) };

@@ -1,0 +1,94 @@
+//! The thread that looks after a GPU.
+//!
+//! It does what nobody else may or would: it frees memory whose last owner goes in a host function of the driver, where no call into the
+//! driver is allowed; and it looks from time to time whether copies wait that the driver will never tell of.
+
+use std::{
+    cell::Cell,
+    sync::{Weak, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::error::CudaError;
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Something that it looks at every quarter of a second.
+pub(super) trait Watched: Send + Sync {
+    fn look(&self);
+}
+
+enum Errand {
+    Watch(Weak<dyn Watched>),
+    Do(Box<dyn FnOnce() + Send>),
+}
+
+pub(super) struct Attendant {
+    /// `None` only while it is dropped.
+    errands: Option<mpsc::Sender<Errand>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+thread_local! {
+    /// Whether this thread is in a host function of the driver.
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` as the body of a host function.
+pub(super) fn in_host_function(f: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    // It must not unwind into the driver. What panicked has dropped what it had, and that tells of the loss.
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    IN_HOST_FUNCTION.set(false);
+}
+
+impl Attendant {
+    pub(super) fn start(ordinal: usize) -> Result<Attendant, CudaError> {
+        let (errands, taken) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name(format!("towtank cuda:{ordinal}"))
+            .spawn(move || attend(&taken))
+            .map_err(|error| CudaError::Thread(error.to_string()))?;
+        Ok(Attendant { errands: Some(errands), thread: Some(thread) })
+    }
+
+    /// Looks at `watched` from now on, as long as it lives.
+    pub(super) fn watch(&self, watched: Weak<dyn Watched>) {
+        self.send(Errand::Watch(watched));
+    }
+
+    /// Runs `errand`: here, or on the attendant's thread if this is a host function.
+    pub(super) fn carry_out(&self, errand: impl FnOnce() + Send + 'static) {
+        if IN_HOST_FUNCTION.get() { self.send(Errand::Do(Box::new(errand))) } else { errand() }
+    }
+
+    fn send(&self, errand: Errand) {
+        // The thread ends only after the last sender; one that has panicked has nothing to do any more.
+        let _ = self.errands.as_ref().map(|errands| errands.send(errand));
+    }
+}
+
+fn attend(taken: &mpsc::Receiver<Errand>) {
+    let mut watched: Vec<Weak<dyn Watched>> = Vec::new();
+    loop {
+        match taken.recv_timeout(PERIOD) {
+            Ok(Errand::Watch(one)) => watched.push(one),
+            Ok(Errand::Do(errand)) => errand(),
+            Err(mpsc::RecvTimeoutError::Timeout) => watched.retain(|one| one.upgrade().inspect(|one| one.look()).is_some()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        self.errands.take();
+        // Its last errand may be what drops it.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+            // A panic in it was one of an errand, and has been printed.
+            let _ = thread.join();
+        }
+    }
+}
