@@ -53,6 +53,7 @@ mod outgoing;
 mod parcel;
 mod permutation;
 mod plan;
+mod ranks;
 mod ring;
 mod settings;
 pub mod stage;
@@ -61,7 +62,10 @@ mod transfer;
 mod waiters;
 
 pub use batch::Batch;
-pub use builder::{Builder, FillWith, Images, Last, Loader, Map, Read, RunError, Running, StartError, Steps, launch};
+pub use builder::{
+    Builder, FillWith, Images, Last, Loader, Map, RankLoader, Read, RunError, Running, RunningRanks, StartError, Steps, launch,
+    launch_ranks,
+};
 pub use channel::{Batches, Sender, channel};
 pub use error::Error;
 pub use image::DecodeImage;
@@ -69,6 +73,7 @@ pub use marks::{Marks, Missing};
 pub use outcome::{Accounts, End, Memory, Outcome, Skipped, Slots};
 pub use permutation::{Permutation, SAMPLES_MAX, TABLE_MAX};
 pub use plan::{Cursor, EpochPlan, Plan, Shape};
+pub(crate) use ranks::all_ranks;
 pub use settings::{Allowance, LARGEST_COUNT, LARGEST_DATASET, OnError, Order, Resolved, Retries, Settings, SettingsError, Tail};
 pub use stage::{Fill, Stage};
 pub use state::{State, StateError};

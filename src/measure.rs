@@ -1,18 +1,23 @@
 //! Running a loader for real, with a consumer whose train step is emulated by its duration.
 //!
-//! [`measure`] is what `towtank run`, `compare` and calibration have in common: the loader on threads of its own, the consumer on the
-//! caller's, and what the process used meanwhile.
+//! [`measure`] is what calibration and a run of one rank are made of: the loader on threads of its own, the consumer on the caller's, and
+//! what the process used meanwhile. [`measure_ranks`] is the same for several ranks on one machine, as `towtank run` and `compare` run them; [`processes`] is where ranks meet
+//! that are processes of their own.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, io, sync::Arc, thread, time::Duration};
 
 use crate::{
-    loader::{self, Batch, Fill, Resolved, Running, stage},
+    device::Device,
+    loader::{self, Batch, Batches, Fill, RankLoader, Resolved, RunningRanks, stage},
     machine::{
         Clock, Encoded, Machine, Pixels,
         real::{self, RealMachine, usage},
     },
+    sync::Party,
     trace::{LeafTimes, Recorder},
 };
+
+pub mod processes;
 
 /// What the consumer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +41,12 @@ impl Consumer {
 pub struct Run {
     /// The trace.
     pub recorder: Recorder,
-    /// The loader's books.
+    /// The loader's books; of several ranks the first one's.
     pub outcome: loader::Outcome,
-    /// What the consumer was told at last: `Ok` at the end of the plan, or when it left by itself.
+    /// What the consumer was told at last: `Ok` at the end of the plan, or when it left by itself; of several ranks the first one.
     pub end: Result<(), loader::Error>,
+    /// How the ranks after the first ended, in order.
+    pub others: Vec<RankEnd>,
     /// From the start of the machine to its end \[ns\].
     pub wall_ns: u64,
     /// CPU time of the process meanwhile, user and system \[ns\].
@@ -56,6 +63,15 @@ pub struct Run {
     pub peak_rss_bytes: Option<(u64, bool)>,
 }
 
+/// How one rank ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankEnd {
+    /// Its loader's books.
+    pub outcome: loader::Outcome,
+    /// What its consumer was told at last, as [`Run::end`].
+    pub end: Result<(), loader::Error>,
+}
+
 /// Why a run came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
@@ -70,6 +86,35 @@ pub enum MeasureError {
 /// A batch on the host.
 pub type HostBatch = Batch<<RealMachine<Pixels> as Machine>::DeviceBatch, u8>;
 
+/// Where the consumers of ranks wait for each other after every step, as those of data-parallel training do. Dropping it takes the rank
+/// out: nobody waits for it any more.
+pub trait Meeting: Send {
+    /// Waits until every other rank has come here too, or is gone.
+    fn meet(&mut self);
+}
+
+impl Meeting for Party {
+    fn meet(&mut self) {
+        Party::meet(self);
+    }
+}
+
+/// One rank of a run.
+pub struct Rank<D, F, L> {
+    /// What its loader is told.
+    pub resolved: Resolved,
+    /// Where its batches go; `None` for the machine's own device.
+    pub device: Option<Arc<D>>,
+    /// What fills its slots.
+    pub fill: F,
+    /// What its consumer does.
+    pub consumer: Consumer,
+    /// Where it waits for other ranks after every step; `None` when it does not.
+    pub meeting: Option<Box<dyn Meeting>>,
+    /// Sees every batch before its step.
+    pub look: L,
+}
+
 /// Runs the loader on the real machine and consumes it on this thread; `look` sees every batch before its step.
 ///
 /// # Errors
@@ -81,40 +126,66 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
     fill: F,
     consumer: Consumer,
     recorder: Recorder,
-    mut look: impl FnMut(&HostBatch),
+    look: impl FnMut(&HostBatch) + Send,
 ) -> Result<Run, MeasureError> {
+    let alone = Rank { resolved, device: None, fill, consumer, meeting: None, look };
+    measure_ranks(config, vec![alone], recorder)
+}
+
+/// Runs the loaders of several ranks on one real machine, as [`loader::launch_ranks`] does, each with a consumer of its own: the first on
+/// this thread, every other on one that is started for it.
+///
+/// A rank whose loader fails, or whose consumer leaves, ends; the others go on without it.
+///
+/// # Errors
+///
+/// As [`measure`].
+///
+/// # Panics
+///
+/// When there is no rank, or a `look` panics; every other rank has come to its end then.
+pub fn measure_ranks<D, F, L>(config: real::Config<D>, ranks: Vec<Rank<D, F, L>>, recorder: Recorder) -> Result<Run, MeasureError>
+where
+    D: Device<u8>,
+    F: Fill<Pixels, Encoded>,
+    L: FnMut(&Batch<D::Batch, u8>) + Send,
+{
     let rss = usage::PeakRss::mark();
     let neighbours = usage::Neighbours::mark();
     let cpu_ns = usage::process_cpu_ns();
-    let Running { mut batches, clock, machine } = loader::launch(config, resolved, stage::fetch, fill, recorder)?;
-
-    let mut end = Ok(());
-    work(&clock, consumer.start_up);
-    let mut held = VecDeque::new();
-    let mut taken = 0;
-    while consumer.leave_after.is_none_or(|most| taken < most) {
-        match batches.next() {
-            Some(Ok(batch)) => {
-                look(&batch);
-                held.push_back(batch);
-                taken += 1;
-                work(&clock, consumer.step);
-                while held.len() >= consumer.hold.max(1) {
-                    held.pop_front();
-                }
-            }
-            Some(Err(error)) => end = Err(error),
-            None => break,
-        }
-    }
-    drop(held);
-    drop(batches);
+    // Of several consumers that stay awake for the last moment of their step, all together stay awake as long as one would.
+    let awake = SPIN / u32::try_from(ranks.len()).unwrap_or(u32::MAX).max(1);
+    let (loaders, mut consumers): (Vec<_>, VecDeque<_>) = ranks
+        .into_iter()
+        .map(|Rank { resolved, device, fill, consumer, meeting, look }| {
+            (RankLoader { resolved, device, stages: stage::fetch, fill }, (consumer, meeting, look))
+        })
+        .unzip();
+    let RunningRanks { batches, clock, mut machine } = loader::launch_ranks(config, loaders, recorder)?;
+    let mut batches = batches.into_iter();
+    let (first, (consumer, meeting, look)) = batches.next().zip(consumers.pop_front()).expect("there is at least one rank");
+    let ends = thread::scope(|scope| {
+        let start = |(rank, (batches, (consumer, meeting, look))): (usize, (_, _))| {
+            let work = move || consume(&clock, batches, consumer, awake, meeting, look);
+            thread::Builder::new().name(format!("towtank rank {rank}")).spawn_scoped(scope, work)
+        };
+        let others: Result<Vec<_>, io::Error> = (1..).zip(batches.zip(consumers)).map(start).collect();
+        // Ranks that have begun shall not go on when not all could.
+        let others = others.inspect_err(|_| machine.stop())?;
+        let mut ends = vec![consume(&clock, first, consumer, awake, meeting, look)];
+        ends.extend(others.into_iter().map(|rank| rank.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))));
+        Ok::<_, io::Error>(ends)
+    })
+    .map_err(real::LaunchError::from)?;
     let done = machine.join()?;
-    let (outcome, ended) = done.value;
+    let (outcomes, ended) = done.value;
+    let mut ends = outcomes.into_iter().zip(ends).map(|(outcome, end)| RankEnd { outcome, end });
+    let RankEnd { outcome, end } = ends.next().expect("there is at least one rank");
     Ok(Run {
         recorder: done.recorder,
         outcome,
         end,
+        others: ends.collect(),
         wall_ns: ended.0,
         cpu_ns: usage::process_cpu_ns() - cpu_ns,
         scheduler_cpu_ns: done.scheduler_cpu_ns,
@@ -125,15 +196,55 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
     })
 }
 
+/// One rank's train step: takes a batch, works on it, meets the others, gives back the oldest it holds, asks for the next.
+fn consume<D: Send + 'static, U: Send + 'static>(
+    clock: &impl Clock,
+    mut batches: Batches<D, U>,
+    consumer: Consumer,
+    awake: Duration,
+    mut meeting: Option<Box<dyn Meeting>>,
+    mut look: impl FnMut(&Batch<D, U>),
+) -> Result<(), loader::Error> {
+    let mut end = Ok(());
+    work(clock, consumer.start_up, awake);
+    let mut held = VecDeque::new();
+    let mut taken = 0;
+    while consumer.leave_after.is_none_or(|most| taken < most) {
+        match batches.next() {
+            Some(Ok(batch)) => {
+                look(&batch);
+                held.push_back(batch);
+                taken += 1;
+                work(clock, consumer.step, awake);
+                if let Some(meeting) = &mut meeting {
+                    // Waiting for others is not the step.
+                    batches.step_over();
+                    meeting.meet();
+                }
+                while held.len() >= consumer.hold.max(1) {
+                    held.pop_front();
+                }
+            }
+            Some(Err(error)) => end = Err(error),
+            None => break,
+        }
+    }
+    drop(held);
+    // The loader ends meanwhile, where others still meet here.
+    drop(batches);
+    drop(meeting);
+    end
+}
+
 /// The time below which a sleep cannot be trusted to end.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Passes the time of a train step: asleep, as a host is while the device computes, and awake for the last moment, since a sleep ends
+/// Passes the time of a train step: asleep, as a host is while the device computes, and `awake` for the last moment, since a sleep ends
 /// late by a tenth of a millisecond.
 #[expect(clippy::disallowed_methods, reason = "the consumer's thread is not the scheduler's")]
-fn work(clock: &impl Clock, step: Duration) {
+fn work(clock: &impl Clock, step: Duration, awake: Duration) {
     let end = clock.now() + step;
-    if let Some(asleep) = step.checked_sub(SPIN).filter(|d| !d.is_zero()) {
+    if let Some(asleep) = step.checked_sub(awake).filter(|d| !d.is_zero()) {
         std::thread::sleep(asleep);
     }
     while clock.now() < end {

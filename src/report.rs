@@ -33,7 +33,7 @@ pub use bounds::{Bound, Bounds};
 pub use facts::{Facts, Load, Resource};
 pub use html::{Html, WhatIf};
 pub use intervals::{Interval, Intervals};
-pub use metrics::{EpochMetrics, Metrics, QueueMetrics, StageMetrics};
+pub use metrics::{EpochMetrics, Metrics, QueueMetrics, RankMetrics, StageMetrics};
 pub use perfetto::Perfetto;
 pub use terminal::Style;
 pub(crate) use terminal::table::{Align, Table};

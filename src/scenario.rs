@@ -42,6 +42,7 @@ mod deliveries;
 mod dlio;
 mod edit;
 mod emulated;
+mod ended;
 mod expect;
 mod frozen;
 mod intervals;
@@ -52,9 +53,11 @@ mod replay;
 mod resolve;
 mod simulate;
 mod to_sim;
+mod torchrun;
 mod typed;
 mod words;
 
+pub(crate) use crate::loader::all_ranks;
 pub use deliveries::{Deliveries, Findings};
 pub use dlio::{IMPORTED, Imported, LeftOut, import_dlio, parse_dlio};
 pub(crate) use edit::rewritten;
@@ -66,9 +69,10 @@ pub use load::{NAMES, Overrides, load, parse, schema, text};
 pub use measured::{Measured, MeasuringError};
 pub use recorded::{Judged, Watched};
 pub use replay::Replay;
-pub(crate) use simulate::{Look, all_ranks, barrier_of, run_rank};
+pub(crate) use simulate::{Look, barrier_of, run_rank};
 pub use simulate::{SimulateError, Simulated};
 pub use to_sim::Samples;
+pub use torchrun::Torchrun;
 pub use words::{Allowed, Codec, DatasetKind, Design, ImageSize, OnErrors, Order, Resize, Tail};
 
 /// A scenario as meant: every value is there. See the [module documentation](self).
@@ -233,8 +237,8 @@ pub struct Loader {
     pub worker_start: Option<Duration>,
 }
 
-/// Ranks that are simulated together: each has a loader, a ring, a budget and a device of its own; those of one node share cores, pool,
-/// store, network and the links to the devices.
+/// Ranks side by side: each has a loader, a ring, a budget and a device of its own; those of one node share cores, pool, store, network and
+/// the links to the devices. Simulated they may be on many nodes; run, they are all on this computer, in one process.
 ///
 /// Nodes are machines of the scenario's kind, all alike, and each has all that the machine's model says for itself: a local disk and
 /// its page cache are those of the node, and the bandwidth of an object store is that of the node's network. What nodes share is the

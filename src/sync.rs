@@ -8,18 +8,23 @@
 //! - [`Handoff`]: answers of leaves, from many threads to the scheduler, which it wakes lazily;
 //! - [`mailbox()`]: batches and their memory, between the scheduler and the consumer's thread.
 //!
+//! A fifth, [`Party`], is where the consumers of several ranks meet after every step.
+//!
 //! Mutexes and condition variables come from `std` or, under `--cfg towtank_loom`, from loom. Nothing that can panic runs under one
 //! of these locks, so a poisoned lock is taken as it is.
 
+pub(crate) mod barrier;
 pub mod handoff;
 pub mod jobs;
 pub mod leaf;
 pub mod mailbox;
+pub mod party;
 
 pub use handoff::Handoff;
 pub use jobs::JobQueue;
 pub use leaf::{GivenUp, Leaf};
 pub use mailbox::{Closed, Receiver, Sender, TryRecvError, TrySendError, mailbox};
+pub use party::Party;
 
 pub(crate) use std::sync::atomic::Ordering::Relaxed;
 

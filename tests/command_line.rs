@@ -16,6 +16,8 @@ mod check_trace;
 mod measured;
 #[path = "command_line/pages.rs"]
 mod pages;
+#[path = "command_line/ranks.rs"]
+mod ranks;
 #[path = "command_line/schema.rs"]
 mod schema;
 #[path = "command_line/tune.rs"]
@@ -510,17 +512,6 @@ fn a_loader_of_another_design_is_simulated_and_not_run() {
             assert!(stderr(&output).contains(part), "{verb}: {}", stderr(&output));
         }
     }
-}
-
-#[test]
-fn ranks_are_simulated_together_and_not_run() {
-    let set = ["--set", "ranks.count=4", "--set", "loader.budget=256 MiB"];
-    let output = sim(&[&["--json"], &set[..]].concat());
-    let report = report(&output);
-    assert_eq!(report["simulated"]["delivered"], 160, "{}", stderr(&output));
-    let refused = towtank(&["run", "quickstart", "--set", "ranks.count=2"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("can be simulated, and not yet run"), "{}", stderr(&refused));
 }
 
 #[test]

@@ -82,16 +82,21 @@ Examples:
   towtank run quickstart --data ~/photos             on your own, JPEG or PNG, searched recursively
   towtank run quickstart --data s3://bucket/photos   in an object store; `http://host:9000/bucket` for one of your own
   towtank run quickstart --set loader.threads=1 --trace run.json
+  towtank run quickstart --ranks 4                   four ranks at one barrier, in one process, as the simulation has them
 
 The environment says who asks a store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP,
 and AWS_SKIP_SIGNATURE=true for a public bucket.
-The train step is emulated by its duration, `consumer.step`.";
+The train step is emulated by its duration, `consumer.step`.
+
+Under torchrun, which sets RANK and WORLD_SIZE, each process is one rank; they meet after every step at MASTER_ADDR and MASTER_PORT,
+where these are set, and each steps by itself where they are not, or with `--set ranks.barrier=false`.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   towtank compare quickstart
   towtank compare quickstart --set loader.threads=1 --set \"consumer.step=20 ms\"
   towtank compare quickstart --data ~/photos --json
+  towtank compare quickstart --ranks 4               the same of four ranks on this computer
 
   towtank sim quickstart --freeze before.json && towtank compare --frozen before.json
   towtank compare quickstart --measured trace.jsonl  what PyTorch's loader did, or anyone's: see docs/record.py
@@ -182,6 +187,7 @@ Examples:
   towtank sim quickstart                             on this computer, if calibrated
   towtank sim slow-store --set store.connections=17 --set \"store.first_byte=42.5 ms\"
   towtank sim imagenet-s3 --set machine=my-machine.toml
+  towtank sim quickstart --ranks 4                   four ranks on one node, at a barrier after every step
   towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev
   towtank sim imagenet-p4d --set dataset.count=65536 --intervals
                                                      how sure the model's numbers make it
@@ -211,6 +217,26 @@ impl ScenarioArgs {
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides { sets: self.sets.clone(), seed: self.seed }
     }
+
+    /// The same for so many ranks.
+    pub(crate) fn overrides_of(&self, ranks: RanksArg) -> Overrides {
+        Overrides { sets: ranks.set_over(&self.sets), seed: self.seed }
+    }
+}
+
+/// What every verb that runs ranks side by side takes.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(crate) struct RanksArg {
+    /// Ranks that load and train side by side; short for `--set ranks.count=N`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) ranks: Option<u16>,
+}
+
+impl RanksArg {
+    /// These fields, and after them the number of ranks.
+    pub(crate) fn set_over(self, sets: &[String]) -> Vec<String> {
+        sets.iter().cloned().chain(self.ranks.map(|count| format!("ranks.count={count}"))).collect()
+    }
 }
 
 /// Where a run is written to beside standard output.
@@ -230,6 +256,9 @@ pub(crate) struct OutputArgs {
 pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
+
+    #[command(flatten)]
+    pub(crate) ranks: RanksArg,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -486,6 +515,9 @@ pub(crate) struct RunArgs {
     pub(crate) scenario: ScenarioArgs,
 
     #[command(flatten)]
+    pub(crate) ranks: RanksArg,
+
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 
     /// A folder of JPEG or PNG images, searched recursively, or a URL of an object store, instead of the scenario's
@@ -511,6 +543,10 @@ pub(crate) struct CompareArgs {
     /// Set a field of the scenario, such as `loader.batch=64` or `consumer.step=50 ms`; may be given again
     #[arg(long = "set", value_name = "PATH=VALUE", conflicts_with = "frozen")]
     pub(crate) sets: Vec<String>,
+
+    /// Ranks that load and train side by side; short for `--set ranks.count=N`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "frozen")]
+    pub(crate) ranks: Option<u16>,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -19,10 +19,10 @@ use towtank::{
 
 use super::{
     Ending,
-    args::CompareArgs,
+    args::{CompareArgs, RanksArg},
     images::{Look, images, settle},
     output::{Files, Spinner, say, tell},
-    run::{ended_early, failed, note_the_neighbours, refuse_endless},
+    run::{ended_early, failed, note_the_neighbours, of_rank, refuse_endless},
     sim::samples,
     store,
     this_computer::{ago, this_computer},
@@ -84,8 +84,12 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     let both = simulated.verdicts.iter().map(|v| named(v, "simulated"));
     let verdicts: Vec<Verdict> = both.chain(measured.verdicts.iter().map(|v| named(v, "measured"))).collect();
     report.expectations = verdicts.iter().map(Expectation::from).collect();
-    let ends = [("simulated loader", &simulated.error), ("measured loader", &measured.error)];
-    let early = ends.into_iter().find_map(|(which, error)| Some(ended_early(which, error.as_ref()?, &*images.source)));
+    let ends = [
+        ("simulated loader", simulated.failed_rank, &simulated.error),
+        ("measured loader", measured.failed_rank, &measured.error),
+    ];
+    let early =
+        ends.into_iter().find_map(|(which, rank, error)| Some(ended_early(which, rank, error.as_ref()?, &*images.source)));
     report.error.clone_from(&early);
     let told = tell(&report, &verdicts, args.json);
     let closed = files.close(&mut measured.recorder, |traced| {
@@ -146,7 +150,10 @@ fn judge_recorded(args: &CompareArgs, subject: Subject, path: &Path) -> Result<(
     let both = simulated.verdicts.iter().map(|v| named(v, "simulated"));
     let verdicts: Vec<Verdict> = both.chain(judged.verdicts.iter().map(|v| named(v, "measured"))).collect();
     report.expectations = verdicts.iter().map(Expectation::from).collect();
-    let early = simulated.error.as_ref().map(|error| format!("the simulated loader ended early: {error}"));
+    let early = simulated
+        .error
+        .as_ref()
+        .map(|error| format!("the simulated loader{} ended early: {error}", of_rank(simulated.failed_rank)));
     report.error.clone_from(&early);
     let told = tell(&report, &verdicts, args.json);
     let closed = files.close(&mut judged.recorded.recorder, |traced| {
@@ -167,7 +174,11 @@ fn subject(args: &CompareArgs) -> Result<Subject, Ending> {
         return Ok(Subject { scenario: frozen.scenario()?, machine: Some(frozen.machine()?), frozen: Some(frozen) });
     }
     let name = args.scenario.as_deref().unwrap_or_default();
-    let (scenario, _) = store::load(name, &Overrides { sets: args.sets.clone(), seed: args.seed }, args.data.as_deref())?;
+    let (scenario, _) = store::load(
+        name,
+        &Overrides { sets: RanksArg { ranks: args.ranks }.set_over(&args.sets), seed: args.seed },
+        args.data.as_deref(),
+    )?;
     let machine = match &scenario.machine {
         MachineChoice::This => None,
         MachineChoice::Named(name) => {

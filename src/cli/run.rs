@@ -1,11 +1,14 @@
 //! `towtank run`: what a scenario's loader does on this computer.
 
+use std::env;
+
 use towtank::{
     document::Diagnostic,
     fault::Hits,
     loader::Error,
+    measure::{Meeting, processes},
     report::{Expectation, Html, Metrics, Report},
-    scenario::{MeasuringError, Scenario},
+    scenario::{MeasuringError, Scenario, Torchrun},
     source::Source,
 };
 
@@ -19,19 +22,29 @@ use super::{
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
-    let (scenario, _) = store::load(&typed.scenario, &typed.overrides(), args.data.as_deref())?;
+    let mut overrides = typed.overrides_of(args.ranks);
+    let (mut scenario, _) = store::load(&typed.scenario, &overrides, args.data.as_deref())?;
+    let process = Torchrun::read(|name| env::var(name).ok())?;
+    if let Some(process) = &process {
+        overrides.sets.extend(process.overrides(&scenario)?.sets);
+        (scenario, _) = store::load(&typed.scenario, &overrides, args.data.as_deref())?;
+    }
     refuse_endless(&scenario)?;
     let images = images(&scenario, args.data.as_deref(), Look::Bytes)?;
     let (files, recorder) = Files::open(&args.output)?;
     settle(&scenario, &images);
+    let meeting = process.map(|process| meeting(&scenario, &process)).transpose()?.flatten();
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = scenario.measure(images.source.clone(), &images.samples, recorder);
+    let measured = match meeting {
+        Some(meeting) => scenario.measure_meeting(images.source.clone(), &images.samples, recorder, meeting),
+        None => scenario.measure(images.source.clone(), &images.samples, recorder),
+    };
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
     note_the_neighbours(&measured.metrics);
     let mut report = Report::new(scenario.name.clone(), scenario.seed, None, Some(measured.metrics.clone()));
     report.expectations = measured.verdicts.iter().map(Expectation::from).collect();
-    let early = measured.error.as_ref().map(|error| ended_early("loader", error, &*images.source));
+    let early = measured.error.as_ref().map(|error| ended_early("loader", measured.failed_rank, error, &*images.source));
     report.error.clone_from(&early);
     let told = tell(&report, &measured.verdicts, typed.json);
     let closed = files.close(&mut measured.recorder, |traced| Html::new(&report).measured(traced.timeline()).render());
@@ -41,30 +54,49 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
     }
 }
 
-/// Why a loader ended before its plan did, with the file's name and a way out.
-pub(super) fn ended_early(which: &str, error: &Error, source: &dyn Source) -> String {
+/// Where this process meets the others of its job, once all of them are there; `None` where each steps by itself. It says which rank it is.
+fn meeting(scenario: &Scenario, process: &Torchrun) -> Result<Option<Box<dyn Meeting>>, Ending> {
+    let Torchrun { rank, world, local_rank, master } = process;
+    let local = local_rank.map_or_else(String::new, |local| format!(", local rank {local}"));
+    let note = |how: &str| say(&format!("note: rank {rank} of {world}{local}, as the environment says; {how}"));
+    match master {
+        Some((address, port)) if scenario.ranks.barrier => {
+            note(&format!("it meets the others at {address}:{port} after every step"));
+            let met = processes::meet(*rank, *world, address, *port, processes::PATIENCE);
+            let way_out = "`--set ranks.barrier=false` has each process step by itself";
+            return met.map(Some).map_err(|error| Ending::Failed(format!("the ranks did not meet: {error}\nhint: {way_out}")));
+        }
+        Some(_) => note("it steps by itself, as `ranks.barrier = false` says"),
+        None => note("it steps by itself, since `MASTER_ADDR` and `MASTER_PORT` do not say where to meet"),
+    }
+    Ok(None)
+}
+
+/// Why a loader ended before its plan did, with the file's name and a way out; of several ranks, which one's.
+pub(super) fn ended_early(which: &str, rank: Option<u16>, error: &Error, source: &dyn Source) -> String {
+    let which = format!("the {which}{} ended early", of_rank(rank));
     match error {
         Error::Sample { item, .. } => format!(
-            "the {which} ended early: `{}`: {error}\nhint: `loader.errors = \"skip\"` leaves out what fails, and counts it",
+            "{which}: `{}`: {error}\nhint: `loader.errors = \"skip\"` leaves out what fails, and counts it",
             source.name(item.sample)
         ),
         Error::TooManySkipped { item, .. } => {
-            format!("the {which} ended early: `{}`: {error}\nhint: raise `loader.skip_at_most`", source.name(item.sample))
+            format!("{which}: `{}`: {error}\nhint: raise `loader.skip_at_most`", source.name(item.sample))
         }
-        _ => format!("the {which} ended early: {error}"),
+        _ => format!("{which}: {error}"),
     }
 }
 
-/// Refuses what can only be simulated: other designs, several ranks, and reads that never end and that nothing gives up on, since a real
-/// run would never end either.
+/// Which of several ranks.
+pub(super) fn of_rank(rank: Option<u16>) -> String {
+    rank.map_or_else(String::new, |rank| format!(" of rank {rank}"))
+}
+
+/// Refuses what can only be simulated: other designs, ranks on several nodes, and reads that never end and that nothing gives up on, since
+/// a real run would never end either.
 pub(super) fn refuse_endless(scenario: &Scenario) -> Result<(), Ending> {
     scenario.only_ours("can be simulated, and not run")?;
-    if scenario.ranks.count > 1 {
-        let wrong = Diagnostic::new("several ranks in one process can be simulated, and not yet run");
-        let world = scenario.ranks.count;
-        let hint = format!("run one of them: `--set ranks.count=1 --set loader.world={world} --set loader.rank=0`");
-        return Err(wrong.at(scenario.places.of("ranks.count")).hint(hint).into());
-    }
+    scenario.only_here()?;
     if scenario.faults.stalled == Hits::NONE || scenario.loader.fetch_deadline.is_some() {
         return Ok(());
     }

@@ -15,13 +15,14 @@ use super::{
     images::{Look, images},
     new_file::{Kind, NewFile},
     output::{Files, Spinner, say, tell},
+    run::of_rank,
     store,
     this_computer::this_computer,
 };
 
 pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
-    let (scenario, overrides) = store::load(&typed.scenario, &typed.overrides(), args.data.as_deref())?;
+    let (scenario, overrides) = store::load(&typed.scenario, &typed.overrides_of(args.ranks), args.data.as_deref())?;
     let frozen = args.freeze.as_deref().map(|path| NewFile::open(path, &FROZEN)).transpose()?;
     // What is to be judged by a run is of the images and the computer of that run.
     let (machine, samples) = match (&frozen, &scenario.machine) {
@@ -48,7 +49,8 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
         report.intervals = Some(scenario.intervals(&machine, &samples, draws)?);
         drop(spinner);
     }
-    let early = simulated.error.as_ref().map(|error| format!("the loader ended early: {error}"));
+    let early =
+        simulated.error.as_ref().map(|error| format!("the loader{} ended early: {error}", of_rank(simulated.failed_rank)));
     report.error.clone_from(&early);
     let told = tell(&report, &simulated.verdicts, typed.json);
     if let (Some((file, out)), Some(intervals), None) = (frozen, &report.intervals, &early) {

@@ -19,7 +19,7 @@ use crate::{
 
 mod running;
 
-pub use running::{Loader, RunError, Running, launch};
+pub use running::{Loader, RankLoader, RunError, Running, RunningRanks, launch, launch_ranks};
 
 /// Samples under way at once from a source that waits for a network, at least.
 const REMOTE_LANES: usize = 32;

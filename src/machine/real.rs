@@ -83,13 +83,13 @@ impl FromStore for Tags {
 
 /// The real machine, as its scheduler's thread sees it. [`launch`] makes one.
 pub struct RealMachine<P, D = HostDevice> {
-    inner: Rc<Inner<D>>,
+    inner: Rc<Inner>,
+    device: Arc<D>,
     flows: PhantomData<P>,
 }
 
-struct Inner<D> {
+struct Inner {
     home: Arc<Home>,
-    device: Arc<D>,
     seed: u64,
     reads: Reads,
     faults: Option<Faults>,
@@ -104,7 +104,14 @@ struct Inner<D> {
 
 impl<P, D> Clone for RealMachine<P, D> {
     fn clone(&self) -> Self {
-        RealMachine { inner: self.inner.clone(), flows: PhantomData }
+        self.on_device(self.device.clone())
+    }
+}
+
+impl<P, D> RealMachine<P, D> {
+    /// The same machine, with another device: that of another rank. All else, the scheduler's thread, pools, source and trace, is shared.
+    pub fn on_device<E>(&self, device: Arc<E>) -> RealMachine<P, E> {
+        RealMachine { inner: self.inner.clone(), device, flows: PhantomData }
     }
 }
 
@@ -156,7 +163,7 @@ where
         // What is made slow on purpose waits on a thread of its own, whatever the source.
         if !slow && !delayed && inner.home.source.io().is_some() {
             // Boxed, so that lanes are no larger for it where sources are local.
-            return Box::pin(remote::read::<P, D>(inner, op, fault)).await;
+            return Box::pin(remote::read::<P>(inner, op, fault)).await;
         }
         let cold = inner.reads == Reads::Auto && inner.home.cold.skips_the_pool();
         let on_io = inner.reads == Reads::Blocking || slow || delayed || cold;
@@ -182,21 +189,21 @@ where
     async fn copy(&self, op: Op, src: Vec<Slot<Unit<Self>>>, dst: D::Batch, at: usize) -> Result<Copied<Self>, Failure> {
         let fault = self.inner.verdict(&op, fault::Leaf::Copy);
         let bytes = src.iter().map(|slot| size_of_val(slot.get()) as u64).sum();
-        let copy = jobs::Copy { device: self.inner.device.clone(), src, dst, at, fault };
+        let copy = jobs::Copy { device: self.device.clone(), src, dst, at, fault };
         let (src, dst) = leaf::leaf(&self.inner, op, bytes, copy, |inner, job| inner.home.cpu.submit(job).is_ok()).await?;
         Ok(Copied { src, dst })
     }
 
     fn lends_slots(&self) -> bool {
-        self.inner.device.lends_slots()
+        self.device.lends_slots()
     }
 
     fn slots(&self, count: usize, slot_bytes: usize) -> Result<Vec<Slot<Unit<Self>>>, Failure> {
-        self.inner.device.slots(count, P::units(slot_bytes))
+        self.device.slots(count, P::units(slot_bytes))
     }
 
     fn device_batch(&self, samples: usize, slot_bytes: usize) -> Result<D::Batch, Failure> {
-        self.inner.device.batch(samples, P::units(slot_bytes))
+        self.device.batch(samples, P::units(slot_bytes))
     }
 
     fn record(&self, event: Event) {
@@ -213,7 +220,7 @@ where
     }
 }
 
-impl<D> Inner<D> {
+impl Inner {
     /// What is to go wrong with a leaf.
     #[inline]
     fn verdict(&self, op: &Op, leaf: fault::Leaf) -> Option<Fault> {

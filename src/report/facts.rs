@@ -19,6 +19,8 @@ pub struct Facts {
     pub threads: u32,
     /// Ranks that load side by side; 0 when not known.
     pub ranks: u32,
+    /// Ranks of the whole job, of which these are a part; 0 when not known.
+    pub world: u32,
     /// Lanes per rank; 0 when not known.
     pub lanes: u32,
     /// Slots of the ring per rank; 0 when not known.

@@ -128,6 +128,7 @@ impl<'a> Html<'a> {
             self.whats(&sides),
         );
         section("Figures", "", tables::figures(&sides));
+        section("Ranks", "", tables::ranks(&sides));
         section("Stages", "", tables::stages(&sides));
         section("Queues", "", tables::queues(&sides));
         page(&title, &body)

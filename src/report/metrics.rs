@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Bottleneck, Bounds, Evidence, Facts, humane};
 use crate::{
     failure::FailureKind,
-    trace::{Gauge, Histogram, Recorder, StageId, Summary},
+    trace::{ConsumerSummary, Gauge, Histogram, Recorder, StageId, Summary},
 };
 
 /// The figures of one run, simulated or measured. See [`Report`](super::Report) for the units.
@@ -68,6 +68,9 @@ pub struct Metrics {
     pub queues: Vec<QueueMetrics>,
     /// The consumer's epochs, of all ranks.
     pub epochs: Vec<EpochMetrics>,
+    /// Each rank, where there are several, or this one is of several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankMetrics>,
     /// What the operational laws allow at most, the tightest first.
     pub bounds: Bounds,
     /// What limits throughput.
@@ -179,6 +182,60 @@ pub struct EpochMetrics {
     pub samples: u64,
 }
 
+/// One rank, as its consumer saw it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankMetrics {
+    /// Which.
+    pub rank: u16,
+    /// Samples that its consumer got.
+    pub samples: u64,
+    /// Steps that its consumer did.
+    pub steps: u64,
+    /// Samples per second, from the machine's start to the end of its last step.
+    pub samples_per_s: f64,
+    /// The same without start-up, as [`Metrics::steady_samples_per_s`].
+    pub steady_samples_per_s: Option<f64>,
+    /// As [`Metrics::accelerator_utilization`].
+    pub accelerator_utilization: Option<f64>,
+    /// From the machine's start to its first batch.
+    pub time_to_first_batch_s: Option<f64>,
+    /// Time that its consumer waited for batches and at the barrier, the first batch's left out.
+    pub stall_s: f64,
+}
+
+/// More ranks than this are not listed for people.
+const LISTED: usize = 16;
+
+impl RankMetrics {
+    /// What the columns of its tables are called.
+    pub(super) const COLUMNS: [&str; 6] = ["samples", "steps", "throughput", "without start-up", "AU", "stall"];
+
+    /// Its [columns](RankMetrics::COLUMNS) for people; `none` stands for a figure that it does not have.
+    pub(super) fn cells(&self, none: &str) -> [String; 6] {
+        let or_none = |figure: Option<String>| figure.unwrap_or_else(|| none.to_owned());
+        [
+            humane::count(self.samples),
+            humane::count(self.steps),
+            humane::rate(self.samples_per_s),
+            or_none(self.steady_samples_per_s.map(humane::rate)),
+            or_none(self.accelerator_utilization.map(humane::percent)),
+            humane::seconds(self.stall_s),
+        ]
+    }
+
+    /// The ranks that people are told of, and what they are called: all, or of many the slowest and the fastest.
+    pub(super) fn told(all: &[RankMetrics]) -> Vec<(String, &RankMetrics)> {
+        if all.len() <= LISTED {
+            return all.iter().map(|rank| (format!("rank {}", rank.rank), rank)).collect();
+        }
+        let by_rate = |a: &&RankMetrics, b: &&RankMetrics| a.samples_per_s.total_cmp(&b.samples_per_s);
+        let ends = [("slowest", all.iter().min_by(by_rate)), ("fastest", all.iter().max_by(by_rate))];
+        let named =
+            |(which, rank): (&str, Option<_>)| rank.map(|rank: &RankMetrics| (format!("{which}, rank {}", rank.rank), rank));
+        ends.into_iter().filter_map(named).collect()
+    }
+}
+
 impl Metrics {
     /// The figures of the run that `recorder` took.
     pub fn of(recorder: &Recorder, facts: &Facts) -> Metrics {
@@ -220,6 +277,7 @@ impl Metrics {
             stages: stages(summary, facts, &name_of),
             queues: if facts.consumer_only { Vec::new() } else { queues(summary, facts) },
             epochs: epochs(summary),
+            ranks: ranks(summary, facts),
             bottleneck: Evidence::of(summary, facts, &name_of).judge(&bounds),
             bounds,
             machine: facts.machine.clone(),
@@ -297,6 +355,39 @@ fn epochs(summary: &Summary) -> Vec<EpochMetrics> {
         sum.last_batch_s = sum.last_batch_s.max(last);
         sum.batches += e.batches;
         sum.samples = sum.samples.saturating_add(e.samples);
+    }
+    all.into_values().collect()
+}
+
+fn ranks(summary: &Summary, facts: &Facts) -> Vec<RankMetrics> {
+    let told = facts.ranks(summary);
+    if told.max(facts.world) <= 1 {
+        return Vec::new();
+    }
+    let of = |consumer: &ConsumerSummary| RankMetrics {
+        rank: consumer.rank(),
+        samples: consumer.taken_samples(),
+        steps: consumer.steps(),
+        samples_per_s: consumer.samples_per_s().unwrap_or(0.0),
+        steady_samples_per_s: consumer.steady_samples_per_s(),
+        accelerator_utilization: consumer.accelerator_utilization(),
+        time_to_first_batch_s: consumer.time_to_first_batch().map(|t| t.as_secs_f64()),
+        stall_s: seconds(consumer.stalled_ns()),
+    };
+    let mut all: BTreeMap<u16, RankMetrics> = summary.consumers().map(|consumer| (consumer.rank(), of(consumer))).collect();
+    // A rank that got nothing at all left no trace of its consumer.
+    let known = if told > 1 { u16::try_from(told).unwrap_or(u16::MAX) } else { 0 };
+    for rank in 0..known {
+        all.entry(rank).or_insert_with(|| RankMetrics {
+            rank,
+            samples: 0,
+            steps: 0,
+            samples_per_s: 0.0,
+            steady_samples_per_s: None,
+            accelerator_utilization: None,
+            time_to_first_batch_s: None,
+            stall_s: 0.0,
+        });
     }
     all.into_values().collect()
 }

@@ -4,7 +4,7 @@ use std::{env, io::IsTerminal};
 
 use self::table::{Align, Table};
 use super::{
-    Attributed, Errors, Interval, Metrics, Report, StageMetrics,
+    Attributed, Errors, Interval, Metrics, RankMetrics, Report, StageMetrics,
     humane::{bytes, count, number, percent, rate, seconds},
 };
 
@@ -73,6 +73,7 @@ pub(super) fn render(report: &Report, style: Style) -> String {
     section("", figures(&columns, report.errors.as_ref(), style));
     section("predicted within", intervals(report, style));
     section("error, by where it comes from", origins(report, style));
+    section("ranks", ranks(&columns, style));
     section("stages", stages(&columns, style));
     section("queues", queues(&columns, style));
     section("at most, by operational laws", limits(&columns, style));
@@ -200,6 +201,20 @@ fn origins(report: &Report, style: Style) -> String {
     row("time to first batch", m.time_to_first_batch_s.map(seconds), |e| e.time_to_first_batch_s, false);
     row("data stall", Some(seconds(m.stall_s)), |e| e.stall_s, false);
     row("CPU time", m.cpu_s.map(seconds), |e| e.cpu_s, false);
+    table.render(Align::Right, |text| style.faint(text))
+}
+
+/// Each rank, or of many the slowest and the fastest; nothing of one alone.
+fn ranks(columns: &[Column<'_>], style: Style) -> String {
+    let head = [&["", ""][..], &RankMetrics::COLUMNS].concat();
+    let mut table = Table::new(head.into_iter().map(str::to_owned).collect());
+    for (side, m) in columns {
+        for (name, rank) in RankMetrics::told(&m.ranks) {
+            let mut row = vec![name, (*side).to_owned()];
+            row.extend(rank.cells(NONE));
+            table.row(row);
+        }
+    }
     table.render(Align::Right, |text| style.faint(text))
 }
 

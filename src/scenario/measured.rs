@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{Codec, Deliveries, Found, Resize, Samples, Scenario, Verdict};
+use super::{Codec, Deliveries, Found, Resize, Samples, Scenario, Verdict, ended::Ended};
 use crate::{
     codec::{self, Decoder, DecoderError, Target},
     device::HostDevice,
     document::{Diagnostic, Trouble},
     loader::{self, DecodeImage, Outcome, Resolved},
     machine::real::{self, Reads},
-    measure::{self, MeasureError, Run},
+    measure::{self, HostBatch, MeasureError, Meeting, Rank, RankEnd, Run},
     report::{Facts, Metrics},
     source::Source,
-    trace::{LeafTimes, Recorder, StageId},
+    sync::Party,
+    trace::{LeafTimes, Recorder},
 };
 
 /// What a measured scenario came to.
@@ -23,8 +24,10 @@ pub struct Measured {
     pub outcome: Outcome,
     /// Whether what was expected holds.
     pub verdicts: Vec<Verdict>,
-    /// The error that the consumer got, when it got one.
+    /// The error that the consumer got, when it got one: that of the first rank that did.
     pub error: Option<loader::Error>,
+    /// The rank whose consumer got it, where there are several.
+    pub failed_rank: Option<u16>,
     /// What every leaf took; empty unless [`Scenario::measure_leaves`] was asked.
     pub leaf_times: LeafTimes,
     /// The trace, and whatever its recorder was told to do with it.
@@ -73,8 +76,8 @@ impl Scenario {
         })
     }
 
-    /// Runs the loader on this computer: `source` holds the images, of the sizes in `samples`; the consumer, on this thread, does what
-    /// `[consumer]` says. The images are read from where they are, whatever the scenario says of its store, unless that is
+    /// Runs the loader on this computer, or those of all ranks: `source` holds the images, of the sizes in `samples`; the consumer, on this
+    /// thread, or one on a thread of its own for each rank, does what `[consumer]` says. The images are read from where they are, whatever the scenario says of its store, unless that is
     /// [emulated](super::EMULATED): then every read waits as it says.
     ///
     /// # Errors
@@ -82,7 +85,23 @@ impl Scenario {
     /// When scenario and images do not fit together, or a thread is lost. An error that the loader ends with is no error here: it
     /// is what was measured.
     pub fn measure(&self, source: Arc<dyn Source>, samples: &Samples, recorder: Recorder) -> Result<Measured, MeasuringError> {
-        self.measure_with(source, samples, recorder, false)
+        self.measure_with(source, samples, recorder, false, None)
+    }
+
+    /// The same for one rank whose others are processes of their own: where it waits for them after every step, unless the scenario says
+    /// that ranks do not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scenario::measure`].
+    pub fn measure_meeting(
+        &self,
+        source: Arc<dyn Source>,
+        samples: &Samples,
+        recorder: Recorder,
+        meeting: Box<dyn Meeting>,
+    ) -> Result<Measured, MeasuringError> {
+        self.measure_with(source, samples, recorder, false, Some(meeting))
     }
 
     /// The same, and what every leaf took, for [`Scenario::replay`]. It costs two system calls and 48 bytes a leaf.
@@ -96,7 +115,7 @@ impl Scenario {
         samples: &Samples,
         recorder: Recorder,
     ) -> Result<Measured, MeasuringError> {
-        self.measure_with(source, samples, recorder, true)
+        self.measure_with(source, samples, recorder, true, None)
     }
 
     fn measure_with(
@@ -105,8 +124,10 @@ impl Scenario {
         samples: &Samples,
         recorder: Recorder,
         leaf_cpu: bool,
+        meeting: Option<Box<dyn Meeting>>,
     ) -> Result<Measured, MeasuringError> {
         self.only_ours("can be simulated, and not run")?;
+        self.only_here()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.loader.threads.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let decoder = self.decoder()?;
@@ -141,10 +162,25 @@ impl Scenario {
             hold: usize::try_from(self.consumer.hold).unwrap_or(usize::MAX),
             leave_after: self.consumer.leave_after,
         };
-        let mut deliveries = Deliveries::new(&resolved);
-        let run =
-            measure::measure(config, resolved, DecodeImage::new(decoder), consumer, recorder, |batch| deliveries.take(batch))?;
-        let findings = deliveries.finish(&run.outcome);
+        let plans = self.of_ranks(&resolved)?;
+        let meetings = self.meetings(meeting);
+        let mut deliveries: Vec<Deliveries> = plans.iter().map(Deliveries::new).collect();
+        let ranks = plans.into_iter().zip(meetings).zip(&mut deliveries).map(|((resolved, meeting), deliveries)| Rank {
+            resolved,
+            device: None,
+            fill: DecodeImage::new(decoder.clone()),
+            consumer,
+            meeting,
+            look: |batch: &HostBatch| deliveries.take(batch),
+        });
+        let run = measure::measure_ranks(config, ranks.collect(), recorder)?;
+        let Run { outcome, others, leaf_times, end, recorder, .. } = run;
+        let ends = std::iter::once(RankEnd { outcome, end }).chain(others);
+        let ended = deliveries.into_iter().zip(ends).map(|(deliveries, RankEnd { outcome, end })| {
+            let findings = deliveries.finish(&outcome);
+            Ended { outcome, findings, error: end.err() }
+        });
+        let (Ended { outcome, findings, error }, failed_rank) = Ended::of_ranks(ended.collect());
         let facts = Facts {
             cpu_s: Some(run.cpu_ns as f64 / 1e9),
             peak_rss_bytes: run.peak_rss_bytes.map(|(bytes, _)| bytes),
@@ -154,18 +190,39 @@ impl Scenario {
                 .map(|shares| shares.others),
             ..facts
         };
-        let metrics = Metrics::of(&run.recorder, &facts);
+        let metrics = Metrics::of(&recorder, &facts);
         let verdicts = self.expect.check(&Found::of(&metrics, &findings));
-        let Run { outcome, leaf_times, end, recorder, .. } = run;
-        Ok(Measured { metrics, outcome, verdicts, error: end.err(), leaf_times, recorder })
+        Ok(Measured { metrics, outcome, verdicts, error, failed_rank, leaf_times, recorder })
+    }
+
+    /// Refuses ranks on several nodes, of which this computer is one.
+    ///
+    /// # Errors
+    ///
+    /// When there are several.
+    pub fn only_here(&self) -> Result<(), Trouble> {
+        let nodes = self.ranks.nodes();
+        if nodes <= 1 {
+            return Ok(());
+        }
+        let wrong = Diagnostic::new(format!("ranks on {nodes} nodes can be simulated, and not run: this computer is one"));
+        let hint = format!("`--set ranks.per_node={}` has them all run here", self.ranks.count);
+        Err(wrong.at(self.places.of("ranks.per_node")).hint(hint).into())
+    }
+
+    /// Where each rank of this process waits for others: for each other, where there are several and the scenario says so; one alone for
+    /// those of other processes.
+    fn meetings(&self, elsewhere: Option<Box<dyn Meeting>>) -> Vec<Option<Box<dyn Meeting>>> {
+        let count = u32::from(self.ranks.count);
+        match self.ranks.barrier {
+            true if count > 1 => Party::of(count).into_iter().map(|party| Some(Box::new(party) as Box<dyn Meeting>)).collect(),
+            true => vec![elsewhere],
+            false => (0..count).map(|_| None).collect(),
+        }
     }
 
     fn measured_facts(&self, decoder: &Decoder, cores: usize, threads: usize, resolved: &Resolved) -> Facts {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let settings = &resolved.settings;
-        let mut limits = Vec::new();
-        limits.extend(settings.fetch_limit.map(|n| (StageId::FETCH, count(n))));
-        limits.extend(settings.decode_limit.map(|n| (StageId::DECODE, count(n))));
         Facts {
             machine: "this computer".to_owned(),
             device: match self.consumer.link {
@@ -175,15 +232,7 @@ impl Scenario {
             codec: Some(decoder.description()),
             cores: count(cores),
             threads: count(threads),
-            lanes: count(settings.lanes),
-            ring_slots: resolved.ring as u64,
-            prefetch_batches: settings.prefetch as u64,
-            copies: count(settings.copies),
-            limits,
-            ledger_bytes: Some(resolved.ledger_bytes),
-            budget_bytes: Some(settings.budget_bytes),
-            fixed_bytes: resolved.fixed_bytes,
-            ..Facts::default()
+            ..self.facts_of_loaders(resolved)
         }
     }
 }

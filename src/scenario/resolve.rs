@@ -273,7 +273,7 @@ fn refuse_others(typed: &typed::Loader, design: Design, errors: &Errors) {
 fn ranks(file: &File, errors: &Errors) -> Ranks {
     let count = fits(&file.ranks.count, u64::from(u16::MAX), 1, errors);
     if count > 1 {
-        let because = format!("has no meaning beside `ranks.count = {count}`: all ranks are simulated, and are all there are");
+        let because = format!("has no meaning beside `ranks.count = {count}`: these ranks are all there are");
         refuse(&file.loader.rank, &because, errors);
         refuse(&file.loader.world, &because, errors);
     }

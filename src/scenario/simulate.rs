@@ -1,12 +1,12 @@
 //! A scenario on the simulated machine, from beginning to end.
 
-use std::{cell::RefCell, collections::VecDeque, future::Future, rc::Rc, sync::Arc};
+use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
-use super::{Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings};
+use super::{Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings, ended::Ended};
 use crate::{
     designs::{WorkerProcesses, worker_processes::DataLoader},
     document::Trouble,
-    loader::{self, Batch, Batches, Outcome, Resolved, Settings, SettingsError, stage},
+    loader::{self, Batch, Batches, Outcome, Resolved, Settings, SettingsError, all_ranks, stage},
     machine::{Machine, Tags, Unit},
     model::MachineModel,
     report::{Expectation, Facts, Metrics, Report},
@@ -23,8 +23,10 @@ pub struct Simulated {
     pub outcome: Outcome,
     /// Whether what was expected holds.
     pub verdicts: Vec<Verdict>,
-    /// The error that the consumer got, when it got one.
+    /// The error that the consumer got, when it got one: that of the first rank that did.
     pub error: Option<loader::Error>,
+    /// The rank whose consumer got it, where there are several.
+    pub failed_rank: Option<u16>,
     /// Simulated steps: polls and events.
     pub steps: u64,
     /// The trace, and whatever its recorder was told to do with it.
@@ -116,12 +118,12 @@ impl Scenario {
             all_ranks(machine, all)
         };
         let ended = sim::run(config, recorder, run).map_err(SimulateError::Stall)?;
-        let Ended { outcome, findings, error } = Ended::of_ranks(ended.value);
+        let (Ended { outcome, findings, error }, failed_rank) = Ended::of_ranks(ended.value);
         let facts = Facts { cpu_s: Some(ended.cpu_ns as f64 / 1e9), ..facts };
         let metrics = Metrics::of(&ended.recorder, &facts);
         let verdicts = self.expect.check(&Found::of(&metrics, &findings));
         let steps = ended.tally.polls + ended.tally.fired;
-        Ok(Simulated { metrics, outcome, verdicts, error, steps, recorder: ended.recorder })
+        Ok(Simulated { metrics, outcome, verdicts, error, failed_rank, steps, recorder: ended.recorder })
     }
 
     /// What each rank's loader is told; `first` is what the first is.
@@ -134,37 +136,49 @@ impl Scenario {
 
     /// What a report says of the run beside its figures.
     fn facts(&self, machine: &MachineModel, config: &sim::Config, resolved: &Resolved) -> Facts {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let settings = &resolved.settings;
-        let (ranks, nodes) = (u32::from(self.ranks.count), u32::from(self.ranks.nodes()));
-        let all = |bytes: u64| bytes.saturating_mul(u64::from(ranks));
+        let nodes = u32::from(self.ranks.nodes());
         // Reads that the page cache answers are bounded by nothing that the disk can do.
         let all_from_store = config.store.disk.is_none_or(|disk| disk.cached_ppm == 0);
         let waiting = config.store.disk.and_then(|disk| disk.requests_per_s).map(|per_s| per_s.saturating_mul(u64::from(nodes)));
         let requests = config.store.requests.map(|r| r.per_s).into_iter().chain(waiting).min();
-        let mut limits = Vec::new();
+        let loaders = self.facts_of_loaders(resolved);
+        let mut limits = loaders.limits.clone();
         let connections = config.store.connections.filter(|_| all_from_store);
         limits.extend(connections.map(|n| (StageId::FETCH, n.saturating_mul(nodes))));
-        limits.extend(settings.fetch_limit.map(|n| (StageId::FETCH, count(n).saturating_mul(ranks))));
-        limits.extend(settings.decode_limit.map(|n| (StageId::DECODE, count(n).saturating_mul(ranks))));
         Facts {
             machine: machine.title.clone(),
             device: machine.device.kind.to_string(),
             cores: config.cpu.cores.saturating_mul(nodes),
             threads: config.pool_threads.saturating_mul(nodes),
-            lanes: count(settings.lanes),
-            ring_slots: resolved.ring as u64,
-            prefetch_batches: settings.prefetch as u64,
-            ranks,
-            copies: copies_of(&config.copy.by, count(settings.copies), &self.ranks),
+            copies: copies_of(&config.copy.by, count(resolved.settings.copies), &self.ranks),
             limits,
             reads_on_pool: config.store.reader == sim::Reader::Pool,
             store_bytes_per_s: config.store.link_bytes_per_s.filter(|_| all_from_store).map(|n| n as f64 * f64::from(nodes)),
             store_requests_per_s: requests.filter(|_| all_from_store).map(|n| n as f64),
+            repeatable: true,
+            ..loaders
+        }
+    }
+
+    /// What a report says of the loaders of all ranks, on whatever machine they run.
+    pub(super) fn facts_of_loaders(&self, resolved: &Resolved) -> Facts {
+        let settings = &resolved.settings;
+        let ranks = u32::from(self.ranks.count);
+        let all = |bytes: u64| bytes.saturating_mul(u64::from(ranks));
+        let mut limits = Vec::new();
+        limits.extend(settings.fetch_limit.map(|n| (StageId::FETCH, count(n).saturating_mul(ranks))));
+        limits.extend(settings.decode_limit.map(|n| (StageId::DECODE, count(n).saturating_mul(ranks))));
+        Facts {
+            lanes: count(settings.lanes),
+            ring_slots: resolved.ring as u64,
+            prefetch_batches: settings.prefetch as u64,
+            ranks,
+            world: u32::from(settings.world),
+            copies: count(settings.copies).saturating_mul(ranks),
+            limits,
             ledger_bytes: Some(all(resolved.ledger_bytes)),
             budget_bytes: Some(all(settings.budget_bytes)),
             fixed_bytes: all(resolved.fixed_bytes),
-            repeatable: true,
             ..Facts::default()
         }
     }
@@ -185,6 +199,7 @@ impl Scenario {
             lanes: each,
             prefetch_batches: u64::from(workers.workers) * u64::from(workers.prefetch_factor),
             ranks,
+            world: u32::from(self.loader.world),
             // The main process does them one after the other.
             copies: ranks,
             limits: connections.map(|n| (StageId::FETCH, n.saturating_mul(nodes))).into_iter().collect(),
@@ -194,6 +209,11 @@ impl Scenario {
             ..Facts::default()
         }
     }
+}
+
+/// A count, as reports have it.
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 type TagBatches = Batches<<SimMachine<Tags> as Machine>::DeviceBatch, Unit<SimMachine<Tags>>>;
@@ -208,13 +228,6 @@ fn copies_of(by: &sim::CopyBy, of_a_rank: u32, ranks: &Ranks) -> u32 {
         sim::CopyBy::Engines(engines) => asked.min(engines.saturating_mul(nodes)),
         sim::CopyBy::Pool | sim::CopyBy::Thread => asked,
     }
-}
-
-/// What came of one rank, or of all together.
-struct Ended {
-    outcome: Outcome,
-    findings: Findings,
-    error: Option<loader::Error>,
 }
 
 impl Ended {
@@ -242,53 +255,6 @@ impl Ended {
         let findings = deliveries.finish(&outcome);
         Ended { outcome, findings, error }
     }
-
-    /// All ranks as one: the books of the first that failed, else of the first, with everybody's accounts in it; the first finding
-    /// of each kind.
-    fn of_ranks(ranks: Vec<Ended>) -> Ended {
-        let failed = ranks.iter().position(|rank| rank.error.is_some()).unwrap_or(0);
-        let mut accounts = loader::Accounts::default();
-        let (mut exactly_once, mut order_kept) = (Ok(()), Ok(()));
-        let several = ranks.len() > 1;
-        for (number, rank) in ranks.iter().enumerate() {
-            accounts = accounts.plus(&rank.outcome.accounts);
-            let named = |why: String| if several { format!("rank {number}: {why}") } else { why };
-            exactly_once = exactly_once.and(rank.findings.exactly_once.clone().map_err(named));
-            order_kept = order_kept.and(rank.findings.order_kept.clone().map_err(named));
-        }
-        let mut one = ranks.into_iter().nth(failed).expect("there is at least one rank");
-        one.outcome.accounts = accounts;
-        one.findings = Findings { exactly_once, order_kept };
-        one
-    }
-}
-
-/// Runs all ranks side by side, to the end of each; one alone in the root task.
-pub(crate) async fn all_ranks<T, R>(machine: SimMachine<Tags>, ranks: Vec<R>) -> Vec<T>
-where
-    T: 'static,
-    R: Future<Output = T> + 'static,
-{
-    if ranks.len() == 1 {
-        let alone = ranks.into_iter().next().expect("there is one");
-        return vec![alone.await];
-    }
-    let ranks: Vec<_> = ranks
-        .into_iter()
-        .map(|rank| {
-            let (tell, told) = tokio::sync::oneshot::channel();
-            let task = machine.spawn("rank", async move {
-                let heard = tell.send(rank.await);
-                debug_assert!(heard.is_ok(), "all ranks are waited for");
-            });
-            (task, told)
-        })
-        .collect();
-    let mut ended = Vec::with_capacity(ranks.len());
-    for (_task, told) in ranks {
-        ended.push(told.await.expect("a rank tells how it ended"));
-    }
-    ended
 }
 
 /// The barrier that ranks meet at after every step, when they do.

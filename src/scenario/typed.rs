@@ -171,9 +171,9 @@ typed! {
 typed! {
     /// `[ranks]`
     pub(super) struct Ranks {
-        /// Ranks that are simulated together; 1 when left out.
+        /// Ranks side by side, simulated or run; 1 when left out.
         count: Positive<Count> = 8,
-        /// Ranks on a node, each node a machine of its own; all on one when left out.
+        /// Ranks on a node, each node a machine of its own, which only a simulation has; all on one when left out.
         per_node: Positive<Count> = 8,
         /// Whether they wait for each other after every step, as data-parallel training does; `true` when left out.
         barrier: bool,
@@ -261,7 +261,7 @@ documented! {
         pub(super) store: Store,
         /// The loader.
         pub(super) loader: Loader,
-        /// Ranks that are simulated together: each has a loader, a ring, a budget and a device of its own; those on a node share its cores,
+        /// Ranks side by side: each has a loader, a ring, a budget and a device of its own; those on a node share its cores,
         /// pool, store and links to the devices.
         pub(super) ranks: Ranks,
         /// The train step.

@@ -10,11 +10,11 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::{
-    SimMachine, SimPayload,
-    resource::{Arrival, Barrier},
+use super::{SimMachine, SimPayload};
+use crate::{
+    machine::{Machine, Shared, Standing, Wait as Waits, Who},
+    sync::barrier::{Arrival, Barrier},
 };
-use crate::machine::{Machine, Shared, Standing, Wait as Waits, Who};
 
 /// A barrier between tasks of one simulation: each train step of data-parallel training ends in one. It takes no time; a step's
 /// communication is a sleep after it.

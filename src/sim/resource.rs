@@ -18,7 +18,6 @@
 //! | `process` | messages between processes wait in a pipe | a tandem queue with blocking, exact cases |
 //! | `scheduler` | completions wait for a thread that handles them | exact cases |
 
-mod barrier;
 mod cpu;
 mod disk;
 mod gate;
@@ -34,7 +33,6 @@ mod share;
 mod smt;
 mod tree;
 
-pub(super) use barrier::{Arrival, Barrier};
 pub(super) use cpu::Cpu;
 pub(super) use disk::Disk;
 pub(super) use gate::Gate;

@@ -6,6 +6,7 @@ mod errors;
 mod held;
 mod paused;
 mod queueing;
+mod ranks;
 mod real;
 mod resume;
 mod scenario;

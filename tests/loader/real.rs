@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// One real machine at a time, so that its threads can be counted.
-fn alone() -> MutexGuard<'static, ()> {
+pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -46,7 +46,7 @@ fn alone() -> MutexGuard<'static, ()> {
 ///
 /// A thread that was joined, or whose loader was dropped, leaves the list a moment later: the system takes it off only after it has
 /// told that it ends. So a list that is not empty is looked at again, for five seconds at most.
-fn threads() -> Vec<String> {
+pub fn threads() -> Vec<String> {
     for _ in 0..5000 {
         if threads_now().is_empty() {
             return Vec::new();
@@ -63,7 +63,7 @@ fn threads_now() -> Vec<String> {
 }
 
 /// A store in which bad samples are missing.
-struct Store(u64, World);
+pub struct Store(pub u64, pub World);
 
 impl Source for Store {
     fn len(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     task::{Context, Poll},
 };
 
@@ -51,17 +51,93 @@ where
     S::Out: Send + 'static,
     F: Fill<Pixels, S::Out>,
 {
+    let alone = RankLoader { resolved, device: None, stages, fill };
+    let only = |mut books: Vec<Outcome>| books.pop().expect("one rank has been run");
+    let (mut batches, clock, machine) = start(config, vec![alone], recorder, only)?;
+    Ok(Running { batches: batches.pop().expect("one rank has been started"), clock, machine })
+}
+
+/// The loader of one rank, before it runs.
+pub struct RankLoader<D, G, F> {
+    /// What it is told. Its rank is what events carry.
+    pub resolved: Resolved,
+    /// Where its batches go; `None` for the machine's own device.
+    pub device: Option<Arc<D>>,
+    /// Makes the steps before the slot, on the scheduler's thread.
+    pub stages: G,
+    /// The last step.
+    pub fill: F,
+}
+
+/// Both ends of the loaders of several ranks on one real machine.
+pub struct RunningRanks<D: Device<u8> = HostDevice> {
+    /// The consumers' ends, rank after rank.
+    pub batches: Vec<Batches<D::Batch, u8>>,
+    /// The machine's clock.
+    pub clock: WallClock,
+    /// The machine, which ends with the loaders' books, rank after rank, and when the last were closed.
+    pub machine: Handle<(Vec<Outcome>, Time)>,
+}
+
+/// Starts the loaders of several ranks on one real machine: one scheduler's thread, one pool, one source and one trace, and for each rank
+/// a loader, a ring and a budget of its own, as ranks of one node share the simulated machine. A rank that ends, in whichever way, leaves
+/// the others to theirs.
+///
+/// # Errors
+///
+/// When a thread cannot be started.
+///
+/// # Panics
+///
+/// When the stages of a rank panic.
+pub fn launch_ranks<D, G, S, F>(
+    config: real::Config<D>,
+    ranks: Vec<RankLoader<D, G, F>>,
+    recorder: Recorder,
+) -> Result<RunningRanks<D>, LaunchError>
+where
+    D: Device<u8>,
+    G: FnOnce(&Settings) -> S + Send + 'static,
+    S: Stage<RealMachine<Pixels, D>, ()> + 'static,
+    S::Out: Send + 'static,
+    F: Fill<Pixels, S::Out>,
+{
+    let (batches, clock, machine) = start(config, ranks, recorder, |books| books)?;
+    Ok(RunningRanks { batches, clock, machine })
+}
+
+/// Starts them, and makes of their books what is wanted.
+#[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+fn start<D, G, S, F, T>(
+    config: real::Config<D>,
+    ranks: Vec<RankLoader<D, G, F>>,
+    recorder: Recorder,
+    books: impl FnOnce(Vec<Outcome>) -> T + Send + 'static,
+) -> Result<(Vec<Batches<D::Batch, u8>>, WallClock, Handle<(T, Time)>), LaunchError>
+where
+    D: Device<u8>,
+    G: FnOnce(&Settings) -> S + Send + 'static,
+    S: Stage<RealMachine<Pixels, D>, ()> + 'static,
+    S::Out: Send + 'static,
+    F: Fill<Pixels, S::Out>,
+    T: Send + 'static,
+{
     let (give, get) = mpsc::channel();
     let machine = real::launch(config, recorder, move |machine: RealMachine<Pixels, D>| async move {
-        let (sender, batches) = loader::channel(machine.clock());
-        let stages = stages(&resolved.settings);
-        // When nobody takes the consumer's end it is dropped here, and the loader ends at once.
+        let rank = |rank: RankLoader<D, G, F>| {
+            let machine = rank.device.map_or_else(|| machine.clone(), |device| machine.on_device(device));
+            let (sender, batches) = loader::channel(machine.clock());
+            let stages = (rank.stages)(&rank.resolved.settings);
+            (batches, loader::run(machine, rank.resolved, stages, rank.fill, sender))
+        };
+        let (batches, ranks): (Vec<_>, Vec<_>) = ranks.into_iter().map(rank).unzip();
+        // When nobody takes the consumers' ends they are dropped here, and the loaders end at once.
         drop(give.send((batches, machine.clock())));
-        let outcome = loader::run(machine.clone(), resolved, stages, fill, sender).await;
-        (outcome, machine.now())
+        let ended = loader::all_ranks(machine.clone(), ranks).await;
+        (books(ended), machine.now())
     })?;
     match get.recv() {
-        Ok((batches, clock)) => Ok(Running { batches, clock, machine }),
+        Ok((batches, clock)) => Ok((batches, clock, machine)),
         Err(mpsc::RecvError) => panic!("the scheduler's thread ended before the loader began: {:?}", machine.join().err()),
     }
 }

@@ -179,7 +179,6 @@ where
     let Config { device, seed, reads, wakes, faults, stuck_after, .. } = config;
     let inner = Rc::new(Inner {
         home: home.clone(),
-        device,
         seed,
         reads,
         faults: (!faults.is_empty()).then_some(faults),
@@ -194,7 +193,7 @@ where
     let ended = built.map_err(|error| JoinError::Runtime(error.to_string())).and_then(|runtime| {
         runtime.block_on(async {
             let reactor = inner.tasks.spawn("reactor", react(inner.clone(), wakes.age));
-            let ended = run(&inner, running, main).await;
+            let ended = run(&inner, device, running, main).await;
             inner.quiesce().await;
             drop(reactor);
             ended
@@ -218,12 +217,12 @@ where
 }
 
 /// Runs the main future until it returns, is stopped, or some task panics. It is dropped before this returns.
-async fn run<P, D, T, F, Fut>(inner: &Rc<Inner<D>>, running: &Sender<Infallible>, main: F) -> Result<T, JoinError>
+async fn run<P, D, T, F, Fut>(inner: &Rc<Inner>, device: Arc<D>, running: &Sender<Infallible>, main: F) -> Result<T, JoinError>
 where
     F: FnOnce(RealMachine<P, D>) -> Fut,
     Fut: Future<Output = T>,
 {
-    let machine = RealMachine { inner: inner.clone(), flows: PhantomData };
+    let machine = RealMachine { inner: inner.clone(), device, flows: PhantomData };
     let main = match catch_unwind(AssertUnwindSafe(|| main(machine))) {
         Ok(main) => main,
         Err(payload) => return Err(panicked("main", &Failure::panicked(&*payload))),

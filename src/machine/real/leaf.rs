@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// Submits a job, and awaits its answer. `submit` tells whether anybody took it.
-pub(super) async fn leaf<D, J, R>(
-    machine: &Inner<D>,
+pub(super) async fn leaf<J, R>(
+    machine: &Inner,
     op: Op,
     bytes: u64,
     job: J,
-    submit: impl FnOnce(&Inner<D>, Arc<Cell<J, R>>) -> bool,
+    submit: impl FnOnce(&Inner, Arc<Cell<J, R>>) -> bool,
 ) -> Result<R, Failure> {
     let now = machine.home.clock.now();
     let key = machine.leaves.borrow_mut().submit(op, now);
@@ -33,13 +33,13 @@ pub(super) async fn leaf<D, J, R>(
 }
 
 /// A leaf whose answer somebody awaits; dropped before that, it is given up.
-struct Awaited<'a, D, J, R> {
-    machine: &'a Inner<D>,
+struct Awaited<'a, J, R> {
+    machine: &'a Inner,
     key: u32,
     cell: &'a Cell<J, R>,
 }
 
-impl<D, J, R> Drop for Awaited<'_, D, J, R> {
+impl<J, R> Drop for Awaited<'_, J, R> {
     fn drop(&mut self) {
         let mut leaves = self.machine.leaves.borrow_mut();
         if leaves.is_home(self.key) {
@@ -55,9 +55,9 @@ impl<D, J, R> Drop for Awaited<'_, D, J, R> {
 }
 
 /// A read that an injected fault lets stall: it delivers nothing and never ends, and occupies no thread.
-pub(super) async fn stalled<D, R>(machine: &Inner<D>, op: Op) -> R {
-    struct Stalled<'a, D>(&'a Inner<D>, u32);
-    impl<D> Drop for Stalled<'_, D> {
+pub(super) async fn stalled<R>(machine: &Inner, op: Op) -> R {
+    struct Stalled<'a>(&'a Inner, u32);
+    impl Drop for Stalled<'_> {
         fn drop(&mut self) {
             let now = self.0.home.clock.now();
             self.0.leaves.borrow_mut().give_up(self.1, GivenUp::Removed, now, &mut self.0.recorder.borrow_mut());

@@ -13,13 +13,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::{Inner, home::Completion};
 
 /// Takes news for ever, and ticks while leaves are out; see [`crate::sync::handoff`] for why.
-pub(super) async fn react<D>(machine: Rc<Inner<D>>, tick: Duration) {
+pub(super) async fn react(machine: Rc<Inner>, tick: Duration) {
     let mut timer = pin!(sleep_until(Instant::now()));
     let mut news = Vec::new();
     poll_fn(|cx| machine.turn(cx, timer.as_mut(), tick, &mut news)).await
 }
 
-impl<D> Inner<D> {
+impl Inner {
     fn turn(&self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>, tick: Duration, news: &mut Vec<Completion>) -> Poll<()> {
         self.take_news(cx, news);
         if self.leaves.borrow().out() == 0 {
@@ -77,16 +77,16 @@ impl<D> Inner<D> {
 }
 
 /// While somebody waits for leaves to end, every end is news at once.
-struct Eager<'a, D>(&'a Inner<D>);
+struct Eager<'a>(&'a Inner);
 
-impl<'a, D> Eager<'a, D> {
-    fn new(machine: &'a Inner<D>) -> Self {
+impl<'a> Eager<'a> {
+    fn new(machine: &'a Inner) -> Self {
         machine.home.handoff.set_eager(true);
         Eager(machine)
     }
 }
 
-impl<D> Drop for Eager<'_, D> {
+impl Drop for Eager<'_> {
     fn drop(&mut self) {
         self.0.home.handoff.set_eager(false);
     }

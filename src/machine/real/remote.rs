@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Reads on the runtime of the source, which must have one.
-pub(super) async fn read<P: FromStore, D>(inner: &Inner<D>, op: Op, fault: Option<Fault>) -> Result<P::Bytes, Failure> {
+pub(super) async fn read<P: FromStore>(inner: &Inner, op: Op, fault: Option<Fault>) -> Result<P::Bytes, Failure> {
     // Dropped after the leaf, which by then is given up.
     let task = AbortOnDrop(OnceCell::new());
     let bytes = inner.home.source.bytes_bound(op.item.sample).unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Metrics, Report, StageMetrics,
+        Metrics, RankMetrics, Report, StageMetrics,
         humane::{bytes, count, number, percent, rate, seconds},
     },
     Side, escaped,
@@ -59,6 +59,18 @@ pub(super) fn figures(sides: &[Side<'_>]) -> String {
     let mut head = vec![""];
     head.extend(sides.iter().map(|side| side.name));
     table("", &head, &rows)
+}
+
+/// Each rank, or of many the slowest and the fastest; nothing of one alone.
+pub(super) fn ranks(sides: &[Side<'_>]) -> String {
+    let mut rows = String::new();
+    for side in sides {
+        for (name, rank) in RankMetrics::told(&side.metrics.ranks) {
+            rows.push_str(&line(&name, side.name, &rank.cells(NONE)));
+        }
+    }
+    let head = [&["", ""][..], &RankMetrics::COLUMNS].concat();
+    if rows.is_empty() { rows } else { table("", &head, &rows) }
 }
 
 /// What the leaves of each stage did.

@@ -215,6 +215,13 @@ impl ConsumerSummary {
         }
     }
 
+    /// Samples per second from the machine's start to the end of the last step, or to the last batch taken where nobody told of steps;
+    /// `None` before the first batch.
+    pub fn samples_per_s(&self) -> Option<f64> {
+        let end = self.last_step_end().max(self.last_taken())?;
+        (end > Time::ZERO).then(|| self.taken_samples as f64 / end.as_secs_f64())
+    }
+
     /// Samples per second from the first batch taken to the last, the first batch's not counted: start-up left out. `None` with
     /// fewer than two batches.
     pub fn steady_samples_per_s(&self) -> Option<f64> {

@@ -1,11 +1,12 @@
-//! A place that a number of parties pass together.
+//! A place that a number of parties pass together: who is here, and who is still to come. How they wait is not its business: tasks of a
+//! simulation wait in [`SimBarrier`](crate::sim::SimBarrier), threads in [`Party`](super::Party).
 //!
 //! Whoever arrives waits until all have; then the generation is over and the next begins. A party that goes for good is no longer waited
 //! for; one that is lost breaks the barrier for everybody, as a collective operation does whose peer has died.
 
 /// What an arrival leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sim) enum Arrival {
+pub(crate) enum Arrival {
     /// Others are still to come; this is the generation that is waited for.
     Waits(u64),
     /// All are here: this generation is over.
@@ -15,7 +16,8 @@ pub(in crate::sim) enum Arrival {
 }
 
 /// A barrier.
-pub(in crate::sim) struct Barrier {
+#[derive(Debug)]
+pub(crate) struct Barrier {
     parties: u32,
     arrived: u32,
     generation: u64,
@@ -23,17 +25,17 @@ pub(in crate::sim) struct Barrier {
 }
 
 impl Barrier {
-    pub(in crate::sim) fn new(parties: u32) -> Barrier {
+    pub(crate) fn new(parties: u32) -> Barrier {
         Barrier { parties: parties.max(1), arrived: 0, generation: 0, broken: false }
     }
 
     /// How many parties are here, and of how many.
-    pub(in crate::sim) fn here(&self) -> (u32, u32) {
+    pub(crate) fn here(&self) -> (u32, u32) {
         (self.arrived, self.parties)
     }
 
     /// A party arrives.
-    pub(in crate::sim) fn arrive(&mut self) -> Arrival {
+    pub(crate) fn arrive(&mut self) -> Arrival {
         if self.broken {
             return Arrival::Broken;
         }
@@ -53,24 +55,24 @@ impl Barrier {
     }
 
     /// A party that had arrived does not wait any more; it may arrive again.
-    pub(in crate::sim) fn withdraw(&mut self) {
+    pub(crate) fn withdraw(&mut self) {
         debug_assert!(self.arrived > 0, "nobody had arrived");
         self.arrived -= 1;
     }
 
     /// A party that had not arrived goes for good; whether those who are here may now pass.
-    pub(in crate::sim) fn leave(&mut self) -> bool {
+    pub(crate) fn leave(&mut self) -> bool {
         self.parties = self.parties.saturating_sub(1);
         !self.broken && self.open()
     }
 
     /// A party is lost: nobody passes any more.
-    pub(in crate::sim) fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.broken = true;
     }
 
     /// Whether this generation is over; `None` when it will never be.
-    pub(in crate::sim) fn is_over(&self, generation: u64) -> Option<bool> {
+    pub(crate) fn is_over(&self, generation: u64) -> Option<bool> {
         let over = self.generation > generation;
         (over || !self.broken).then_some(over)
     }

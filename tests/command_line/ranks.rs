@@ -1,0 +1,177 @@
+//! Several ranks: in one process, and as processes of their own.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+
+use super::{report, stderr, towtank};
+
+/// Variables that a launcher sets.
+const LAUNCHED: [&str; 7] =
+    ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"];
+
+/// A folder of so many images.
+fn images(count: u64) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    towtank::synth::write_folder(folder.path(), count, 1, |_| ()).unwrap();
+    folder
+}
+
+/// A quick run on these images.
+fn run(data: &Path, more: &[&str]) -> Command {
+    let sets = [
+        "loader.epochs=1",
+        "loader.batch=4",
+        "loader.size=32",
+        "loader.threads=2",
+        "loader.tail=pad",
+        "consumer.step=1 ms",
+        "store.kind=page-cache",
+    ];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towtank"));
+    for name in LAUNCHED {
+        command.env_remove(name);
+    }
+    command.args(["run", "quickstart", "--json", "--data"]).arg(data).args(sets.iter().flat_map(|set| ["--set", set])).args(more);
+    command
+}
+
+/// A process of a job, which has begun.
+fn launched(mut command: Command, variables: &[(&str, &str)]) -> Child {
+    command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn free_port() -> String {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string()
+}
+
+fn column(ranks: &Value, key: &str) -> Vec<u64> {
+    ranks.as_array().unwrap().iter().map(|rank| rank[key].as_u64().unwrap()).collect()
+}
+
+/// The samples whose images a trace shows as read.
+fn read(trace: &Path) -> Vec<u64> {
+    let trace: Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let fetched = events.iter().filter(|event| event["ph"] == "X" && event["name"] == "fetch");
+    fetched.filter_map(|event| event["args"]["sample"].as_u64()).collect()
+}
+
+#[test]
+fn ranks_run_in_one_process_as_they_are_simulated() {
+    let data = images(30);
+    let folder = tempfile::tempdir().unwrap();
+    let (page, trace) = (folder.path().join("page.html"), folder.path().join("trace.json"));
+    let files = ["--html", page.to_str().unwrap(), "--trace", trace.to_str().unwrap()];
+    let output = run(data.path(), &[&["--ranks", "4"], &files[..]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = report(&output);
+    let measured = &told["measured"];
+    assert_eq!(measured["delivered"], 32, "two of them are padding");
+    assert_eq!(column(&measured["ranks"], "rank"), [0, 1, 2, 3]);
+    assert_eq!((column(&measured["ranks"], "samples"), column(&measured["ranks"], "steps")), (vec![8; 4], vec![2; 4]));
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h2>Ranks</h2>") && page.contains("rank 3"), "each rank has a line");
+    let trace_text = fs::read_to_string(&trace).unwrap();
+    assert!((1..4).all(|rank| trace_text.contains(&format!(", rank {rank}\""))), "each rank has its tracks");
+    let all = read(&trace);
+    assert_eq!((all.len(), all.into_iter().collect::<BTreeSet<_>>()), (32, (0..30).collect()));
+
+    let simulated = towtank(&[
+        "sim",
+        "slow-consumer",
+        "--json",
+        "--ranks",
+        "4",
+        "--set",
+        "dataset.count=160",
+        "--set",
+        "loader.budget=256 MiB",
+    ]);
+    assert_eq!(column(&report(&simulated)["simulated"]["ranks"], "samples"), [40; 4], "{}", stderr(&simulated));
+    let one = run(data.path(), &[]).output().unwrap();
+    assert!(report(&one)["measured"].get("ranks").is_none(), "one rank alone needs no list");
+}
+
+#[test]
+fn a_rank_that_fails_is_named() {
+    let data = images(8);
+    fs::write(data.path().join("bad.jpg"), "no image").unwrap();
+    let output = run(data.path(), &["--ranks", "2"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = stderr(&output);
+    assert!(told.contains("the loader of rank ") && told.contains("bad.jpg"), "{told}");
+}
+
+#[test]
+fn ranks_on_several_nodes_are_only_simulated() {
+    let output = run(Path::new("nowhere"), &["--ranks", "4", "--set", "ranks.per_node=2"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let told = stderr(&output);
+    assert!(told.contains("ranks on 2 nodes can be simulated, and not run") && told.contains("ranks.per_node=4"), "{told}");
+}
+
+#[test]
+fn processes_take_their_ranks_from_the_environment_and_share_the_epoch() {
+    let data = images(21);
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, port) = (|rank: &str| folder.path().join(format!("{rank}.json")), free_port());
+    let meet = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())];
+    for variables in [&meet[..], &[]] {
+        let start = |rank: &'static str| {
+            let command = run(data.path(), &["--trace", trace(rank).to_str().unwrap()]);
+            launched(command, &[&[("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank)], variables].concat())
+        };
+        let ended = ["0", "1"].map(start).map(|child| child.wait_with_output().unwrap());
+        for (rank, output) in (0..).zip(&ended) {
+            let told = stderr(output);
+            assert_eq!(output.status.code(), Some(0), "{told}");
+            assert!(told.contains(&format!("note: rank {rank} of 2, local rank {rank}, as the environment says; it ")), "{told}");
+            let ranks = report(output)["measured"]["ranks"].clone();
+            assert_eq!(
+                (column(&ranks, "rank"), column(&ranks, "samples"), column(&ranks, "steps")),
+                (vec![rank], vec![11], vec![3])
+            );
+        }
+        let [mine, theirs] = ["0", "1"].map(|rank| read(&trace(rank)).into_iter().collect::<BTreeSet<_>>());
+        assert_eq!(mine.union(&theirs).copied().collect::<BTreeSet<_>>(), (0..21).collect(), "together they are the epoch");
+        assert!(mine.intersection(&theirs).count() <= 1, "but for the sample that pads");
+        ["0", "1"].into_iter().for_each(|rank| fs::remove_file(trace(rank)).unwrap());
+    }
+}
+
+#[test]
+fn a_process_that_ends_early_leaves_the_others_to_their_steps() {
+    let data = images(24);
+    let port = free_port();
+    let start = |rank: &'static str| {
+        // Rank 0, at which all meet, leaves after one batch.
+        let more: &[&str] = if rank == "0" { &["--set", "consumer.leave_after=1"] } else { &[] };
+        let meet = [("RANK", rank), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())];
+        launched(run(data.path(), more), &meet)
+    };
+    let steps = ["0", "1", "2"].map(start).map(|child| {
+        let output = child.wait_with_output().unwrap();
+        column(&report(&output)["measured"]["ranks"], "steps")[0]
+    });
+    assert_eq!(steps, [1, 2, 2]);
+}
+
+#[test]
+fn an_environment_that_makes_no_sense_is_refused() {
+    let told = |more: &[&str], variables: &[(&str, &str)]| {
+        let output = launched(run(Path::new("nowhere"), more), variables).wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let beyond = told(&[], &[("RANK", "2"), ("WORLD_SIZE", "2")]);
+    assert!(beyond.contains("RANK=2") && beyond.contains("expected a whole number from 0 to 1"), "{beyond}");
+    let both = told(&["--ranks", "4"], &[("RANK", "1"), ("WORLD_SIZE", "2")]);
+    assert!(both.contains("`ranks.count = 4` contradicts `WORLD_SIZE=2`") && both.contains("hint: `--ranks 1`"), "{both}");
+}
