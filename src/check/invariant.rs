@@ -62,6 +62,16 @@ pub trait Invariant {
         Ok(())
     }
 
+    /// Takes the next events of the trace, as many as there are before the next batch: for each its own loop, which for those that do not
+    /// look at events is none.
+    ///
+    /// # Errors
+    ///
+    /// What is broken by the first that breaks it.
+    fn events(&mut self, events: &[Event]) -> Result<(), Broken> {
+        events.iter().try_for_each(|event| self.event(event))
+    }
+
     /// Takes the next batch that a consumer got.
     ///
     /// # Errors
@@ -205,19 +215,51 @@ pub(super) fn of_rank(rank: u16, world: usize, why: impl fmt::Display) -> String
     if world > 1 { format!("rank {rank}: {why}") } else { why.to_string() }
 }
 
-/// Runs one invariant over what happened.
-pub fn fold(invariant: &mut dyn Invariant, events: &[Event], ended: &Ended<'_>) -> Result<(), Broken> {
-    let mut batches: Vec<&Got> = ended.got.iter().collect();
-    batches.sort_by_key(|got| got.at);
-    let mut batches = batches.into_iter().peekable();
-    for event in events {
-        while let Some(got) = batches.next_if(|got| got.at < event.time) {
-            invariant.batch(got)?;
+/// What happened, in order of time, for one invariant after the other.
+pub(super) struct Account<'a> {
+    events: &'a [Event],
+    /// Batches in order of time, each behind so many events.
+    batches: Vec<(usize, &'a Got)>,
+    ended: &'a Ended<'a>,
+}
+
+impl<'a> Account<'a> {
+    /// Of a run with these events that ended so.
+    pub(super) fn new(events: &'a [Event], ended: &'a Ended<'a>) -> Account<'a> {
+        let mut batches: Vec<(usize, &Got)> = ended.got.iter().map(|got| (0, got)).collect();
+        batches.sort_by_key(|(_, got)| got.at);
+        let mut behind = 0;
+        for (place, got) in &mut batches {
+            behind += events[behind..].iter().take_while(|event| event.time <= got.at).count();
+            *place = behind;
         }
-        invariant.event(event)?;
+        Account { events, batches, ended }
     }
-    batches.try_for_each(|got| invariant.batch(got))?;
-    invariant.end(ended)
+
+    /// Runs an invariant over it.
+    ///
+    /// # Errors
+    ///
+    /// What is broken.
+    pub(super) fn judge(&self, invariant: &mut dyn Invariant) -> Result<(), Broken> {
+        let mut told = 0;
+        for (behind, got) in &self.batches {
+            invariant.events(&self.events[told..*behind])?;
+            invariant.batch(got)?;
+            told = *behind;
+        }
+        invariant.events(&self.events[told..])?;
+        invariant.end(self.ended)
+    }
+}
+
+/// Runs one invariant over what happened.
+///
+/// # Errors
+///
+/// What is broken.
+pub fn fold(invariant: &mut dyn Invariant, events: &[Event], ended: &Ended<'_>) -> Result<(), Broken> {
+    Account::new(events, ended).judge(invariant)
 }
 
 #[cfg(test)]
@@ -278,5 +320,67 @@ pub(super) mod example {
 
     pub(crate) fn asked(ranks: &[Resolved]) -> Asked<'_> {
         Asked { ranks, faults: &NO_FAULTS, seed: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        example::{event, got, judge},
+        *,
+    };
+    use crate::trace::{Kind, StageId};
+
+    /// Notes what it is told, and finds broken what has this number.
+    struct Notes(Vec<String>, u64);
+
+    impl Notes {
+        fn note(&mut self, what: &str, number: u64) -> Result<(), Broken> {
+            self.0.push(format!("{what} {number}"));
+            if number == self.1 { Err(Broken::new(format!("{what} {number} is broken"))) } else { Ok(()) }
+        }
+    }
+
+    impl Invariant for Notes {
+        fn name(&self) -> &'static str {
+            "notes"
+        }
+
+        fn event(&mut self, event: &Event) -> Result<(), Broken> {
+            self.note("event", event.sample)
+        }
+
+        fn batch(&mut self, got: &Got) -> Result<(), Broken> {
+            self.note("batch", got.index)
+        }
+
+        fn end(&mut self, _ended: &Ended<'_>) -> Result<(), Broken> {
+            self.note("end", 0)
+        }
+    }
+
+    /// Four events, the second and third at 2 ms, a batch of each of two ranks at that time and one after all.
+    fn told(broken: u64) -> (Result<(), String>, Vec<String>) {
+        let events: Vec<Event> =
+            [1, 2, 2, 3].into_iter().zip(1..).map(|(ms, n)| event(ms, StageId::FETCH, n, Kind::End)).collect();
+        let batch = |rank, index, ms: u64| Got { at: Time(ms * 1_000_000), ..got(rank, index, &[]) };
+        let batches = [batch(0, 11, 2), batch(0, 13, 5), batch(1, 12, 2)];
+        let mut notes = Notes(Vec::new(), broken);
+        (judge(&mut notes, &events, &batches), notes.0)
+    }
+
+    #[test]
+    fn a_batch_is_told_after_the_events_of_its_instant_and_before_later_ones() {
+        let order = ["event 1", "event 2", "event 3", "batch 11", "batch 12", "event 4", "batch 13", "end 0"];
+        assert_eq!(told(99), (Ok(()), order.map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn nothing_is_told_after_what_is_broken() {
+        for (broken, what, last) in [(2, "event", 2), (12, "batch", 5), (4, "event", 6), (0, "end", 8)] {
+            let (ended, notes) = told(broken);
+            assert_eq!(ended, Err(format!("{what} {broken} is broken")));
+            assert_eq!(notes.len(), last, "{notes:?}");
+        }
     }
 }

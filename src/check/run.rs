@@ -9,7 +9,7 @@ use std::{
 use super::{
     case::{Base, Case},
     design::{Design, Got, Job, RankEnd, Seen},
-    invariant::{self, Asked, Broken, Ended},
+    invariant::{self, Account, Asked, Broken, Ended},
 };
 use crate::{
     document::Trouble,
@@ -215,8 +215,9 @@ impl Run {
         let faults = self.hit.as_ref().unwrap_or(&case.scenario.faults);
         let asked = Asked { ranks: &self.plans, faults, seed: case.scenario.seed };
         let ended = self.ended();
+        let account = Account::new(&self.events, &ended);
         invariant::all(asked).into_iter().filter(|invariant| wanted(invariant.name())).find_map(|mut invariant| {
-            let broken = invariant::fold(&mut *invariant, &self.events, &ended).err()?;
+            let broken = account.judge(&mut *invariant).err()?;
             Some(Finding { invariant: invariant.name(), broken })
         })
     }

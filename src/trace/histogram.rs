@@ -8,9 +8,11 @@ const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
 /// A histogram of durations \[ns\] with buckets that grow with the value, and their exact count, sum and extremes.
 ///
 /// Values below 16 have a bucket each; every octave above is cut into 16 equal buckets. A [quantile](Histogram::quantile) is
-/// therefore off by at most 1/32 of its value. Adding is a handful of instructions and never allocates.
+/// therefore off by at most 1/32 of its value. Adding is a handful of instructions, and only the first allocates: most histograms of a
+/// short run stay empty, and thousands of short runs would pay for them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
+    /// None before the first duration.
     counts: Box<[u64]>,
     count: u64,
     sum: u64,
@@ -19,19 +21,29 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram. 8 KiB.
+    /// An empty histogram: 8 KiB from the first duration on.
     pub fn new() -> Histogram {
-        Histogram { counts: vec![0; BUCKETS].into_boxed_slice(), count: 0, sum: 0, min: u64::MAX, max: 0 }
+        Histogram { counts: Box::default(), count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 
     /// Adds one duration \[ns\].
     #[inline]
     pub fn add(&mut self, ns: u64) {
-        self.counts[bucket(ns)] += 1;
+        match self.counts.get_mut(bucket(ns)) {
+            Some(count) => *count += 1,
+            None => self.begin(ns),
+        }
         self.count += 1;
         self.sum = self.sum.saturating_add(ns);
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);
+    }
+
+    /// Counts the first duration.
+    #[cold]
+    fn begin(&mut self, ns: u64) {
+        self.counts = vec![0; BUCKETS].into_boxed_slice();
+        self.counts[bucket(ns)] = 1;
     }
 
     /// How many durations there are.
@@ -115,6 +127,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn only_one_with_durations_takes_memory() {
+        let mut histogram = Histogram::new();
+        assert!(histogram.counts.is_empty() && histogram.clone().counts.is_empty());
+        assert_eq!(histogram.quantile(0.5), None);
+        histogram.add(u64::MAX);
+        histogram.add(3);
+        assert_eq!((histogram.counts.len(), histogram.count(), histogram.quantile(0.5)), (BUCKETS, 2, Some(3)));
+    }
 
     #[test]
     fn buckets_cover_every_duration_in_order() {

@@ -21,6 +21,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// Kept events that there is room for at first.
+    const KEPT_AT_FIRST: usize = 1024;
+
     /// A recorder with hash and summary.
     pub fn new() -> Recorder {
         Recorder {
@@ -35,9 +38,9 @@ impl Recorder {
         }
     }
 
-    /// Keeps every event too: 40 bytes each.
+    /// Keeps every event too: 40 bytes each, with room for those of a short run from the beginning.
     pub fn keep_events(mut self) -> Recorder {
-        self.kept = Some(Vec::new());
+        self.kept = Some(Vec::with_capacity(Recorder::KEPT_AT_FIRST));
         self.tells_more = true;
         self
     }
