@@ -42,6 +42,7 @@ mod batch;
 mod builder;
 mod channel;
 mod control;
+pub mod dlpack;
 mod errand;
 mod error;
 mod image;

@@ -103,6 +103,14 @@ impl<D: Send + 'static, U: Send + 'static> Batch<D, U> {
         matches!(self.content.memory, Memory::Slots(_))
     }
 
+    /// The cells of a batch that [is lent](Batch::is_lent).
+    pub(super) fn lent_cells(&self) -> Option<&[U]> {
+        match &self.content.memory {
+            Memory::Slots(slots) => Some(Slot::run(slots)),
+            Memory::Device(_) | Memory::Empty => None,
+        }
+    }
+
     /// The cells of all samples side by side: `[batch, cells of a sample]`.
     pub fn cells(&self) -> &[U]
     where
