@@ -13,6 +13,7 @@ mod calibrate;
 mod check;
 mod check_trace;
 mod compare;
+mod device;
 mod ending;
 mod explain;
 mod images;

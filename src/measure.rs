@@ -7,7 +7,11 @@
 use std::{collections::VecDeque, io, sync::Arc, thread, time::Duration};
 
 use crate::{
-    device::Device,
+    device::{
+        Device,
+        cuda::{CudaBatch, TrainStep},
+    },
+    failure::Failure,
     loader::{self, Batch, Batches, Fill, RankLoader, Resolved, RunningRanks, stage},
     machine::{
         Clock, Encoded, Machine, Pixels,
@@ -99,8 +103,26 @@ impl Meeting for Party {
     }
 }
 
+/// A train step that the device of the batches does itself.
+pub trait Train<B: Send + 'static>: Send {
+    /// Works on `batch` for `time`, and returns when that is done.
+    ///
+    /// # Errors
+    ///
+    /// When the device fails. The consumer then leaves.
+    fn step(&mut self, batch: &Batch<B, u8>, time: Duration) -> Result<(), Failure>;
+}
+
+impl Train<CudaBatch> for TrainStep {
+    fn step(&mut self, batch: &Batch<CudaBatch, u8>, time: Duration) -> Result<(), Failure> {
+        // A batch without samples has no memory, and nothing to train on.
+        let Some(memory) = batch.device() else { return Ok(()) };
+        TrainStep::step(self, memory, batch.len() * batch.units_per_sample(), time).map(drop).map_err(|error| error.failure())
+    }
+}
+
 /// One rank of a run.
-pub struct Rank<D, F, L> {
+pub struct Rank<D: Device<u8>, F, L> {
     /// What its loader is told.
     pub resolved: Resolved,
     /// Where its batches go; `None` for the machine's own device.
@@ -109,6 +131,8 @@ pub struct Rank<D, F, L> {
     pub fill: F,
     /// What its consumer does.
     pub consumer: Consumer,
+    /// What does its train step; `None` for the host, which lets the time pass.
+    pub train: Option<Box<dyn Train<D::Batch>>>,
     /// Where it waits for other ranks after every step; `None` when it does not.
     pub meeting: Option<Box<dyn Meeting>>,
     /// Sees every batch before its step.
@@ -128,7 +152,7 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
     recorder: Recorder,
     look: impl FnMut(&HostBatch) + Send,
 ) -> Result<Run, MeasureError> {
-    let alone = Rank { resolved, device: None, fill, consumer, meeting: None, look };
+    let alone = Rank { resolved, device: None, fill, consumer, train: None, meeting: None, look };
     measure_ranks(config, vec![alone], recorder)
 }
 
@@ -157,22 +181,23 @@ where
     let awake = SPIN / u32::try_from(ranks.len()).unwrap_or(u32::MAX).max(1);
     let (loaders, mut consumers): (Vec<_>, VecDeque<_>) = ranks
         .into_iter()
-        .map(|Rank { resolved, device, fill, consumer, meeting, look }| {
-            (RankLoader { resolved, device, stages: stage::fetch, fill }, (consumer, meeting, look))
+        .map(|Rank { resolved, device, fill, consumer, train, meeting, look }| {
+            (RankLoader { resolved, device, stages: stage::fetch, fill }, (consumer, train, meeting, look))
         })
         .unzip();
     let RunningRanks { batches, clock, mut machine } = loader::launch_ranks(config, loaders, recorder)?;
     let mut batches = batches.into_iter();
-    let (first, (consumer, meeting, look)) = batches.next().zip(consumers.pop_front()).expect("there is at least one rank");
+    let (first, (consumer, train, meeting, look)) =
+        batches.next().zip(consumers.pop_front()).expect("there is at least one rank");
     let ends = thread::scope(|scope| {
-        let start = |(rank, (batches, (consumer, meeting, look))): (usize, (_, _))| {
-            let work = move || consume(&clock, batches, consumer, awake, meeting, look);
+        let start = |(rank, (batches, (consumer, train, meeting, look))): (usize, (_, _))| {
+            let work = move || consume(&clock, batches, consumer, awake, train, meeting, look);
             thread::Builder::new().name(format!("towtank rank {rank}")).spawn_scoped(scope, work)
         };
         let others: Result<Vec<_>, io::Error> = (1..).zip(batches.zip(consumers)).map(start).collect();
         // Ranks that have begun shall not go on when not all could.
         let others = others.inspect_err(|_| machine.stop())?;
-        let mut ends = vec![consume(&clock, first, consumer, awake, meeting, look)];
+        let mut ends = vec![consume(&clock, first, consumer, awake, train, meeting, look)];
         ends.extend(others.into_iter().map(|rank| rank.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))));
         Ok::<_, io::Error>(ends)
     })
@@ -197,13 +222,14 @@ where
 }
 
 /// One rank's train step: takes a batch, works on it, meets the others, gives back the oldest it holds, asks for the next.
-fn consume<D: Send + 'static, U: Send + 'static>(
+fn consume<D: Send + 'static>(
     clock: &impl Clock,
-    mut batches: Batches<D, U>,
+    mut batches: Batches<D, u8>,
     consumer: Consumer,
     awake: Duration,
+    mut train: Option<Box<dyn Train<D>>>,
     mut meeting: Option<Box<dyn Meeting>>,
-    mut look: impl FnMut(&Batch<D, U>),
+    mut look: impl FnMut(&Batch<D, u8>),
 ) -> Result<(), loader::Error> {
     let mut end = Ok(());
     work(clock, consumer.start_up, awake);
@@ -213,9 +239,17 @@ fn consume<D: Send + 'static, U: Send + 'static>(
         match batches.next() {
             Some(Ok(batch)) => {
                 look(&batch);
-                held.push_back(batch);
                 taken += 1;
-                work(clock, consumer.step, awake);
+                match &mut train {
+                    None => work(clock, consumer.step, awake),
+                    Some(train) => {
+                        if let Err(failure) = train.step(&batch, consumer.step) {
+                            end = Err(loader::Error::Fatal(failure));
+                            break;
+                        }
+                    }
+                }
+                held.push_back(batch);
                 if let Some(meeting) = &mut meeting {
                     // Waiting for others is not the step.
                     batches.step_over();

@@ -66,7 +66,7 @@ pub use emulated::{EMULATED, OBJECT};
 pub use expect::{BOTTLENECKS, Bound, Expectations, Figure, Found, Is, Named, Verdict, Within};
 pub use frozen::{Fingerprint, Frozen, FrozenError};
 pub use load::{NAMES, Overrides, load, parse, schema, text};
-pub use measured::{Measured, MeasuringError};
+pub use measured::{Gpus, Measured, MeasuringError, Way};
 pub use recorded::{Judged, Watched};
 pub use replay::Replay;
 pub(crate) use simulate::{Look, barrier_of, run_rank};

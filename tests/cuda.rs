@@ -2,6 +2,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "cuda/command_line.rs"]
+mod command_line;
 #[path = "cuda/copies.rs"]
 mod copies;
 #[path = "cuda/failures.rs"]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::device::DeviceChoice;
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use towtank::{check::Schedule, scenario::Overrides, units::Count};
 
@@ -292,6 +294,10 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) store: Option<String>,
 
+    /// Measure these GPUs too, and put them into the model as its device: `cuda:0`, or `cuda:all`
+    #[arg(long, value_name = "DEVICE", default_value = "host", conflicts_with = "store")]
+    pub(crate) device: DeviceChoice,
+
     /// Write the model to a file, instead of keeping it as the model of this computer
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
@@ -508,11 +514,27 @@ pub(crate) struct SynthArgs {
     pub(crate) json: bool,
 }
 
+/// Where batches go.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct DeviceArgs {
+    /// Where batches go and what trains on them: `host`, one GPU as `cuda:0`, or all as `cuda:all`, a rank on each in turn;
+    /// `cuda:0,pageable` copies out of memory that is not page-locked
+    #[arg(long, value_name = "DEVICE", default_value = "host")]
+    pub(crate) device: DeviceChoice,
+
+    /// How much of a GPU a train step occupies \[%\]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) gpu_share: u8,
+}
+
 /// `towtank run`
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     #[command(flatten)]
     pub(crate) ranks: RanksArg,
@@ -571,6 +593,9 @@ pub(crate) struct CompareArgs {
     /// Measure this computer anew, also when an earlier calibration was kept
     #[arg(long)]
     pub(crate) recalibrate: bool,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 /// Parses the command line; prints help, or what is wrong with it, and exits.

@@ -11,7 +11,7 @@ use towtank::{
     document::Diagnostic,
     model::{
         self, MachineModel,
-        calibrate::{Calibrated, Effort, Quality},
+        calibrate::{Calibrated, Effort, GpuEffort, GpuQuality, Quality, calibrate_gpus},
     },
     scenario,
 };
@@ -20,7 +20,7 @@ use super::{
     Ending,
     args::CalibrateArgs,
     new_file::{Kind, NewFile},
-    output::say,
+    output::{Spinner, say},
     this_computer::{keep, measured, with_known_store},
 };
 
@@ -33,6 +33,8 @@ const MODEL: Kind = Kind { flag: "--out", what: "machine model", start: START };
 struct Found<'a> {
     machine: &'a MachineModel,
     quality: &'a Quality,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<&'a GpuQuality>,
 }
 
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Ending> {
@@ -41,9 +43,26 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Ending> {
     }
     let scenario = scenario::load(&args.scenario, &scenario::Overrides { sets: args.sets.clone(), seed: None })?;
     let decoder = scenario.decoder()?;
+    let gpus = args.device.open()?;
+    if gpus.is_some() && args.out.is_none() {
+        let wrong = Diagnostic::new("a model with GPUs is not kept as that of this computer, whose loaders go to the host");
+        return Err(wrong.hint("name a file with `--out FILE`; `--set machine=FILE` simulates on it").into());
+    }
     let new = args.out.as_deref().map(|path| NewFile::open(path, &MODEL)).transpose()?;
-    let effort = if args.quick { Effort::QUICK } else { Effort::THOROUGH };
-    let Calibrated { machine, quality } = measured(&decoder, args.data.as_deref(), effort)?;
+    let (effort, on_gpus) = if args.quick { (Effort::QUICK, GpuEffort::QUICK) } else { (Effort::THOROUGH, GpuEffort::THOROUGH) };
+    let Calibrated { mut machine, quality } = measured(&decoder, args.data.as_deref(), effort)?;
+    let gpus = gpus
+        .map(|gpus| {
+            let spinner = Spinner::start("measuring the GPUs".to_owned());
+            let found = calibrate_gpus(&gpus, on_gpus);
+            drop(spinner);
+            found.map_err(|error| Ending::Failed(format!("the GPUs cannot be measured: {error}")))
+        })
+        .transpose()?
+        .map(|found| {
+            machine.device = found.device;
+            found.quality
+        });
     match new {
         Some(new) => write_model(new, &machine)?,
         None => {
@@ -54,10 +73,12 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Ending> {
     }
     let mut out = io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &Found { machine: &machine, quality: &quality }).map_err(io::Error::from)?;
+        serde_json::to_writer_pretty(&mut out, &Found { machine: &machine, quality: &quality, gpus: gpus.as_ref() })
+            .map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}\n{}", machine.title, quality.terminal())?;
+        let gpus = gpus.as_ref().map(GpuQuality::terminal).unwrap_or_default();
+        write!(out, "{}\n{}{gpus}", machine.title, quality.terminal())?;
     }
     Ok(out.flush()?)
 }
@@ -88,7 +109,7 @@ fn calibrate_store(args: &CalibrateArgs, url: &str) -> Result<(), Ending> {
         scenario::OBJECT,
     };
 
-    use super::{images::bar, output::Spinner, store::open, this_computer::calibrated};
+    use super::{images::bar, store::open, this_computer::calibrated};
 
     /// What was found, for `--json`.
     #[derive(Serialize)]

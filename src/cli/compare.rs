@@ -13,7 +13,7 @@ use towtank::{
     document::Diagnostic,
     model::MachineModel,
     report::{Expectation, Html, Report},
-    scenario::{Frozen, MachineChoice, OBJECT, Overrides, Scenario, Verdict},
+    scenario::{Frozen, MachineChoice, OBJECT, Overrides, Scenario, Verdict, Way},
     trace::Recorder,
 };
 
@@ -25,7 +25,7 @@ use super::{
     run::{ended_early, failed, note_the_neighbours, of_rank, refuse_endless},
     sim::samples,
     store,
-    this_computer::{ago, this_computer},
+    this_computer::{ago, this_computer, with_gpus},
 };
 
 /// What is compared: a scenario, the machine that it is predicted for, and the prediction that was frozen, when it was.
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     }
     let Subject { scenario, machine, frozen } = subject;
     refuse_endless(&scenario)?;
+    let gpus = args.device.open()?;
     let (files, recorder) = Files::open(&args.output)?;
     let images = images(&scenario, args.data.as_deref(), Look::Pixels)?;
     if let Some(frozen) = &frozen {
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     }
     let machine = match machine {
         Some(machine) => machine,
-        None => this_computer(&scenario, args.recalibrate)?,
+        None => with_gpus(this_computer(&scenario, args.recalibrate)?, gpus.as_ref())?,
     };
     knows_the_store(&scenario, &machine)?;
 
@@ -61,7 +62,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     }
     settle(&scenario, &images);
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = scenario.measure_leaves(images.source.clone(), &images.samples, recorder);
+    let way = Way { leaf_cpu: true, gpus, ..Way::default() };
+    let measured = scenario.measure_as(images.source.clone(), &images.samples, recorder, way);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
     note_the_neighbours(&measured.metrics);

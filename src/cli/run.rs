@@ -8,7 +8,7 @@ use towtank::{
     loader::Error,
     measure::{Meeting, processes},
     report::{Expectation, Html, Metrics, Report},
-    scenario::{MeasuringError, Scenario, Torchrun},
+    scenario::{MeasuringError, Scenario, Torchrun, Way},
     source::Source,
 };
 
@@ -30,15 +30,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
         (scenario, _) = store::load(&typed.scenario, &overrides, args.data.as_deref())?;
     }
     refuse_endless(&scenario)?;
+    let gpus = args.device.open()?;
     let images = images(&scenario, args.data.as_deref(), Look::Bytes)?;
     let (files, recorder) = Files::open(&args.output)?;
     settle(&scenario, &images);
     let meeting = process.map(|process| meeting(&scenario, &process)).transpose()?.flatten();
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
-    let measured = match meeting {
-        Some(meeting) => scenario.measure_meeting(images.source.clone(), &images.samples, recorder, meeting),
-        None => scenario.measure(images.source.clone(), &images.samples, recorder),
-    };
+    let way = Way { meeting, gpus, ..Way::default() };
+    let measured = scenario.measure_as(images.source.clone(), &images.samples, recorder, way);
     drop(spinner);
     let mut measured = measured.map_err(failed)?;
     note_the_neighbours(&measured.metrics);
@@ -119,5 +118,6 @@ pub(super) fn failed(error: MeasuringError) -> Ending {
     match error {
         MeasuringError::Input(trouble) => Ending::Input(trouble),
         MeasuringError::Machine(error) => Ending::Failed(error.to_string()),
+        MeasuringError::Gpu(_) => Ending::Failed(error.to_string()),
     }
 }

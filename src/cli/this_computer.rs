@@ -11,9 +11,9 @@ use towtank::{
     document::Diagnostic,
     model::{
         self, MachineModel,
-        calibrate::{self, CalibrateError, Calibrated, Effort, calibrate},
+        calibrate::{self, CalibrateError, Calibrated, Effort, GpuEffort, calibrate},
     },
-    scenario::{OBJECT, Scenario},
+    scenario::{Gpus, OBJECT, Scenario},
 };
 
 use super::{
@@ -36,6 +36,14 @@ pub(super) fn this_computer(scenario: &Scenario, again: bool) -> Result<MachineM
         say(&format!("note: this computer is {by:.0} % {how} now than when it was calibrated; the prediction counts with that"));
     }
     Ok(MachineModel { cpu: machine.cpu.at_speed(speed), ..machine })
+}
+
+/// The model with these GPUs as its device, measured now.
+pub(super) fn with_gpus(machine: MachineModel, gpus: Option<&Gpus>) -> Result<MachineModel, Ending> {
+    let Some(gpus) = gpus else { return Ok(machine) };
+    let found = calibrate::calibrate_gpus(&gpus.devices, GpuEffort::QUICK);
+    let device = found.map_err(|error| Ending::Failed(format!("the GPUs cannot be measured: {error}")))?.device;
+    Ok(MachineModel { device, ..machine })
 }
 
 /// The model as it was calibrated.

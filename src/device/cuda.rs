@@ -27,6 +27,7 @@ mod kernel;
 mod memory;
 mod numa;
 mod stream;
+mod transfer;
 
 pub use context::Context;
 pub use error::CudaError;
@@ -35,3 +36,4 @@ pub use kernel::{Kernels, Normalize, TrainStep};
 pub use memory::{DeviceMemory, Pinned};
 pub use numa::{local_processors, run_near};
 pub use stream::{Event, Stream};
+pub use transfer::{Transfer, Way};

@@ -50,6 +50,7 @@ mod control;
 mod copying;
 mod corpus;
 mod disk;
+mod gpu;
 mod host;
 #[cfg(feature = "remote")]
 mod object;
@@ -57,6 +58,7 @@ mod probe;
 mod quality;
 mod rounds;
 
+pub use gpu::{CalibratedGpus, Copies, GpuEffort, GpuError, GpuQuality, calibrate_gpus};
 pub use host::Cores;
 #[cfg(feature = "remote")]
 pub use object::{AtOnce, CalibratedStore, Estimate, StoreEffort, StoreError, StoreQuality, calibrate_store};

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use super::{Codec, Deliveries, Found, Resize, Samples, Scenario, Verdict, ended::Ended};
 use crate::{
     codec::{self, Decoder, DecoderError, Target},
-    device::HostDevice,
+    device::{
+        Device, HostDevice,
+        cuda::{CudaDevice, CudaError, TrainStep},
+    },
     document::{Diagnostic, Trouble},
-    loader::{self, DecodeImage, Outcome, Resolved},
+    loader::{self, Batch, DecodeImage, Outcome, Resolved},
     machine::real::{self, Reads},
-    measure::{self, HostBatch, MeasureError, Meeting, Rank, RankEnd, Run},
+    measure::{self, MeasureError, Meeting, Rank, RankEnd, Run, Train},
     report::{Facts, Metrics},
     source::Source,
     sync::Party,
@@ -28,7 +31,7 @@ pub struct Measured {
     pub error: Option<loader::Error>,
     /// The rank whose consumer got it, where there are several.
     pub failed_rank: Option<u16>,
-    /// What every leaf took; empty unless [`Scenario::measure_leaves`] was asked.
+    /// What every leaf took; empty unless [`Way::leaf_cpu`] asks for it.
     pub leaf_times: LeafTimes,
     /// The trace, and whatever its recorder was told to do with it.
     pub recorder: Recorder,
@@ -43,6 +46,58 @@ pub enum MeasuringError {
     /// The machine failed.
     #[error(transparent)]
     Machine(#[from] MeasureError),
+    /// A GPU failed before the loader began.
+    #[error("a GPU cannot be used: {0}")]
+    Gpu(String),
+}
+
+/// What else there is to say about a run.
+#[derive(Default)]
+pub struct Way {
+    /// Keeps what every leaf took, for [`Scenario::replay`]. It costs two system calls and 48 bytes a leaf.
+    pub leaf_cpu: bool,
+    /// For one rank whose others are processes of their own: where it waits for them after every step, unless the scenario says that ranks
+    /// do not.
+    pub meeting: Option<Box<dyn Meeting>>,
+    /// Where batches go and what trains on them; `None` for the host.
+    pub gpus: Option<Gpus>,
+}
+
+/// GPUs that ranks train on: rank `r` on the one at `r` modulo their number.
+#[derive(Clone, Debug)]
+pub struct Gpus {
+    /// At least one.
+    pub devices: Vec<CudaDevice>,
+    /// How much of a GPU a train step occupies, from 0 to 1.
+    pub share: f64,
+}
+
+/// A device of a rank's own, and what does its train steps.
+type OnDevice<D> = (Option<Arc<D>>, Option<Box<dyn Train<<D as Device<u8>>::Batch>>>);
+
+impl Gpus {
+    fn words(&self) -> String {
+        let names: Vec<String> = self.devices.iter().map(|device| format!("{:?}", device.context())).collect();
+        names.join(", ")
+    }
+
+    /// Where `count` ranks train.
+    fn steps(&self, count: usize) -> Result<Vec<OnDevice<CudaDevice>>, CudaError> {
+        let all = self.devices.iter().cycle().take(count);
+        all.map(|device| {
+            let step = TrainStep::new(device.context(), self.share)?;
+            Ok((Some(Arc::new(device.clone())), Some(Box::new(step) as Box<dyn Train<_>>)))
+        })
+        .collect()
+    }
+}
+
+/// What every rank of a run has.
+struct Ranks<'a> {
+    plans: Vec<Resolved>,
+    meetings: Vec<Option<Box<dyn Meeting>>>,
+    deliveries: &'a mut [Deliveries],
+    decoder: &'a Decoder,
 }
 
 impl Scenario {
@@ -77,75 +132,44 @@ impl Scenario {
     }
 
     /// Runs the loader on this computer, or those of all ranks: `source` holds the images, of the sizes in `samples`; the consumer, on this
-    /// thread, or one on a thread of its own for each rank, does what `[consumer]` says. The images are read from where they are, whatever the scenario says of its store, unless that is
-    /// [emulated](super::EMULATED): then every read waits as it says.
+    /// thread, or one on a thread of its own for each rank, does what `[consumer]` says. The images are read from where they are, whatever
+    /// the scenario says of its store, unless that is [emulated](super::EMULATED): then every read waits as it says.
     ///
     /// # Errors
     ///
     /// When scenario and images do not fit together, or a thread is lost. An error that the loader ends with is no error here: it
     /// is what was measured.
     pub fn measure(&self, source: Arc<dyn Source>, samples: &Samples, recorder: Recorder) -> Result<Measured, MeasuringError> {
-        self.measure_with(source, samples, recorder, false, None)
+        self.measure_as(source, samples, recorder, Way::default())
     }
 
-    /// The same for one rank whose others are processes of their own: where it waits for them after every step, unless the scenario says
-    /// that ranks do not.
+    /// The same in another way.
     ///
     /// # Errors
     ///
-    /// As [`Scenario::measure`].
-    pub fn measure_meeting(
+    /// As [`Scenario::measure`], and when a GPU fails before the loader begins.
+    pub fn measure_as(
         &self,
         source: Arc<dyn Source>,
         samples: &Samples,
         recorder: Recorder,
-        meeting: Box<dyn Meeting>,
-    ) -> Result<Measured, MeasuringError> {
-        self.measure_with(source, samples, recorder, false, Some(meeting))
-    }
-
-    /// The same, and what every leaf took, for [`Scenario::replay`]. It costs two system calls and 48 bytes a leaf.
-    ///
-    /// # Errors
-    ///
-    /// As [`Scenario::measure`].
-    pub fn measure_leaves(
-        &self,
-        source: Arc<dyn Source>,
-        samples: &Samples,
-        recorder: Recorder,
-    ) -> Result<Measured, MeasuringError> {
-        self.measure_with(source, samples, recorder, true, None)
-    }
-
-    fn measure_with(
-        &self,
-        source: Arc<dyn Source>,
-        samples: &Samples,
-        recorder: Recorder,
-        leaf_cpu: bool,
-        meeting: Option<Box<dyn Meeting>>,
+        way: Way,
     ) -> Result<Measured, MeasuringError> {
         self.only_ours("can be simulated, and not run")?;
         self.only_here()?;
+        let Way { leaf_cpu, meeting, gpus } = way;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.loader.threads.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let decoder = self.decoder()?;
         let settings = self.settings(threads as u64, samples)?;
         let resolved = settings.resolve().expect("`Scenario::settings` has resolved them");
-        let facts = self.measured_facts(&decoder, cores, threads, &resolved);
         let servers = [cores, threads, resolved.settings.lanes, resolved.settings.decode_limit.unwrap_or(usize::MAX)];
         let servers = servers.into_iter().min().unwrap_or(1);
         let recorder = recorder.preparation_servers(u32::try_from(servers).unwrap_or(u32::MAX));
         let store_delay = self.emulated()?.map(|store| Arc::new(store) as Arc<dyn real::StoreDelay>);
         let said = self.store.connections.and_then(|n| usize::try_from(n).ok());
         let (connections, remote) = (said.filter(|_| store_delay.is_some()), said.filter(|_| source.io().is_some()));
-        let device = match self.consumer.link {
-            Some(link) => HostDevice::linked(link.as_bytes_per_s()).map_err(|e| MeasureError::Launch(e.into()))?,
-            None => HostDevice::new(),
-        };
         let config = real::Config {
-            device: Arc::new(device),
             store_delay,
             blocking_threads: connections.unwrap_or(real::Config::BLOCKING_THREADS),
             connections: remote,
@@ -156,24 +180,35 @@ impl Scenario {
             leaf_cpu,
             ..real::Config::new(source)
         };
-        let consumer = measure::Consumer {
-            start_up: self.consumer.start_up.to_std(),
-            step: self.consumer.step_duration(),
-            hold: usize::try_from(self.consumer.hold).unwrap_or(usize::MAX),
-            leave_after: self.consumer.leave_after,
-        };
         let plans = self.of_ranks(&resolved)?;
-        let meetings = self.meetings(meeting);
         let mut deliveries: Vec<Deliveries> = plans.iter().map(Deliveries::new).collect();
-        let ranks = plans.into_iter().zip(meetings).zip(&mut deliveries).map(|((resolved, meeting), deliveries)| Rank {
-            resolved,
-            device: None,
-            fill: DecodeImage::new(decoder.clone()),
-            consumer,
-            meeting,
-            look: |batch: &HostBatch| deliveries.take(batch),
-        });
-        let run = measure::measure_ranks(config, ranks.collect(), recorder)?;
+        let ranks = Ranks { plans, meetings: self.meetings(meeting), deliveries: &mut deliveries, decoder: &decoder };
+        let (run, device) = match gpus {
+            Some(gpus) => {
+                self.only_real_links()?;
+                let first = gpus
+                    .devices
+                    .first()
+                    .cloned()
+                    .ok_or_else(|| Diagnostic::new("there is no GPU to run on"))
+                    .map_err(Trouble::from)?;
+                let device = gpus.words();
+                let steps = gpus.steps(ranks.plans.len()).map_err(|error| MeasuringError::Gpu(error.to_string()))?;
+                (self.run_ranks(config.with_device(first), ranks, steps, recorder)?, device)
+            }
+            None => {
+                let (device, words) = match self.consumer.link {
+                    Some(link) => {
+                        let device = HostDevice::linked(link.as_bytes_per_s()).map_err(|e| MeasureError::Launch(e.into()))?;
+                        (device, format!("host, over an emulated link of {link}"))
+                    }
+                    None => (HostDevice::new(), "host".to_owned()),
+                };
+                let steps = ranks.plans.iter().map(|_| (None, None)).collect();
+                (self.run_ranks(config.with_device(device), ranks, steps, recorder)?, words)
+            }
+        };
+        let facts = self.measured_facts(&decoder, device, cores, threads, &resolved);
         let Run { outcome, others, leaf_times, end, recorder, .. } = run;
         let ends = std::iter::once(RankEnd { outcome, end }).chain(others);
         let ended = deliveries.into_iter().zip(ends).map(|(deliveries, RankEnd { outcome, end })| {
@@ -193,6 +228,41 @@ impl Scenario {
         let metrics = Metrics::of(&recorder, &facts);
         let verdicts = self.expect.check(&Found::of(&metrics, &findings));
         Ok(Measured { metrics, outcome, verdicts, error, failed_rank, leaf_times, recorder })
+    }
+
+    /// Runs every rank with a device and a train step of its own, where it has them.
+    fn run_ranks<D: Device<u8>>(
+        &self,
+        config: real::Config<D>,
+        ranks: Ranks<'_>,
+        steps: Vec<OnDevice<D>>,
+        recorder: Recorder,
+    ) -> Result<Run, MeasureError> {
+        let consumer = measure::Consumer {
+            start_up: self.consumer.start_up.to_std(),
+            step: self.consumer.step_duration(),
+            hold: usize::try_from(self.consumer.hold).unwrap_or(usize::MAX),
+            leave_after: self.consumer.leave_after,
+        };
+        let Ranks { plans, meetings, deliveries, decoder } = ranks;
+        let each = plans.into_iter().zip(meetings).zip(steps).zip(deliveries);
+        let ranks = each.map(|(((resolved, meeting), (device, train)), deliveries)| Rank {
+            resolved,
+            device,
+            fill: DecodeImage::new(decoder.clone()),
+            consumer,
+            train,
+            meeting,
+            look: |batch: &Batch<D::Batch, u8>| deliveries.take(batch),
+        });
+        measure::measure_ranks(config, ranks.collect(), recorder)
+    }
+
+    /// Refuses a link that is emulated beside one that is there.
+    fn only_real_links(&self) -> Result<(), Trouble> {
+        let Some(link) = self.consumer.link else { return Ok(()) };
+        let wrong = Diagnostic::new(format!("a link of {link} is emulated on the host, and a GPU has one of its own"));
+        Err(wrong.at(self.places.of("consumer.link")).hint("leave it out, or run with `--device host`").into())
     }
 
     /// Refuses ranks on several nodes, of which this computer is one.
@@ -221,14 +291,11 @@ impl Scenario {
         }
     }
 
-    fn measured_facts(&self, decoder: &Decoder, cores: usize, threads: usize, resolved: &Resolved) -> Facts {
+    fn measured_facts(&self, decoder: &Decoder, device: String, cores: usize, threads: usize, resolved: &Resolved) -> Facts {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Facts {
             machine: "this computer".to_owned(),
-            device: match self.consumer.link {
-                Some(link) => format!("host, over an emulated link of {link}"),
-                None => "host".to_owned(),
-            },
+            device,
             codec: Some(decoder.description()),
             cores: count(cores),
             threads: count(threads),

@@ -203,6 +203,7 @@ fn measured(plans: Vec<Resolved>, world: World, consumer: impl Fn(u16) -> Consum
         resolved,
         device: None,
         fill: DecodeBytes(world),
+        train: None,
         meeting,
         look: |_: &HostBatch| {
             taken.fetch_add(1, Ordering::SeqCst);
@@ -263,7 +264,7 @@ fn a_consumer_that_panics_is_not_waited_for() {
             }
             others.fetch_add(1, Ordering::SeqCst);
         };
-        Rank { resolved, device: None, fill: DecodeBytes(CALM), consumer: Consumer::EAGER, meeting, look }
+        Rank { resolved, device: None, fill: DecodeBytes(CALM), consumer: Consumer::EAGER, train: None, meeting, look }
     });
     let config = config(64, CALM);
     let panicked =
@@ -304,7 +305,7 @@ fn no_consumer_is_a_step_ahead_of_another() {
             assert!(done.min() >= Some(batch.index()), "rank {rank} got batch {} before all had done theirs", batch.index());
         };
         let consumer = Consumer { step: Duration::from_micros(700 * rank as u64), ..Consumer::EAGER };
-        Rank { resolved, device: None, fill: DecodeBytes(CALM), consumer, meeting, look }
+        Rank { resolved, device: None, fill: DecodeBytes(CALM), consumer, train: None, meeting, look }
     });
     let run = measure::measure_ranks(config(96, CALM), ranks.collect(), Recorder::new()).expect("threads");
     assert_eq!(run.end, Ok(()));

@@ -1,0 +1,109 @@
+//! The program on the driver without a GPU: `--device` of its verbs.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+use crate::fake::built;
+
+fn images(count: u64) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    towtank::synth::write_folder(folder.path(), count, 1, |_| ()).unwrap();
+    folder
+}
+
+/// The program, with the driver, or with none at all.
+fn towtank(cache: &Path, driver: bool, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towtank"));
+    command.env("XDG_CACHE_HOME", cache).env_remove("RANK").env_remove("WORLD_SIZE");
+    match driver {
+        true => command.env("LD_LIBRARY_PATH", built().parent().unwrap()).env("FAKE_CUDA_BYTES_PER_S", "200000000"),
+        false => command.env_remove("LD_LIBRARY_PATH"),
+    };
+    command.args(args).output().unwrap()
+}
+
+const SETS: [&str; 12] = [
+    "--set",
+    "loader.epochs=1",
+    "--set",
+    "loader.batch=4",
+    "--set",
+    "loader.size=32",
+    "--set",
+    "loader.threads=2",
+    "--set",
+    "consumer.step=1 ms",
+    "--set",
+    "loader.tail=pad",
+];
+
+fn json(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn ranks_run_on_the_gpus_that_are_named() {
+    let (cache, images) = (tempfile::tempdir().unwrap(), images(24));
+    let data = images.path().to_str().unwrap();
+    for (device, ranks, words) in [("cuda:1,pageable", "1", "cuda:1"), ("cuda:all", "3", "cuda:0, cuda:1")] {
+        let named = ["run", "quickstart", "--json", "--data", data, "--device", device, "--ranks", ranks, "--gpu-share", "50"];
+        let output = towtank(cache.path(), true, &[&named[..], &SETS].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = json(&output);
+        assert_eq!(report["measured"]["device"], words);
+        assert_eq!(report["measured"]["delivered"], 24);
+    }
+}
+
+#[test]
+fn a_model_of_the_gpus_says_what_the_driver_was_told_to_take() {
+    let (cache, images) = (tempfile::tempdir().unwrap(), images(24));
+    let (data, out) = (images.path().to_str().unwrap(), cache.path().join("node.toml"));
+    let model = out.to_str().unwrap();
+    let args =
+        ["calibrate", "--quick", "--device", "cuda:all", "--data", data, "--set", "loader.size=32", "--out", model, "--json"];
+    let output = towtank(cache.path(), true, &args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found = json(&output);
+    assert_eq!(found["gpus"]["names"], serde_json::json!(["GPU 0 that is none", "GPU 1 that is none"]));
+    assert_eq!(found["machine"]["device"]["kind"], "cuda");
+    let model = towtank::model::load(model).expect("a model");
+    let links = model.device.links.expect("links");
+    let rate = links.link.value.as_bytes_per_s();
+    // It never takes less than it was told to.
+    assert!((50_000_000..=210_000_000).contains(&rate), "{rate}");
+    assert_eq!((links.devices.value.0, links.devices_per_uplink.value.0), (2, 1));
+
+    let simulated = ["sim", "quickstart", "--json", "--set", "machine=node.toml"];
+    let output = Command::new(env!("CARGO_BIN_EXE_towtank")).current_dir(cache.path()).args(simulated).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn devices_that_cannot_be_had_are_errors_with_a_way_out() {
+    let cache = tempfile::tempdir().unwrap();
+    let refused = |driver: bool, args: &[&str]| {
+        let output = towtank(cache.path(), driver, args);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let error = refused(true, &["run", "quickstart", "--device", "cuda:7"]);
+    assert!(error.contains("there is no GPU number 7: the driver knows 2") && error.contains("`--device cuda:all`"), "{error}");
+    let error = refused(true, &["run", "quickstart", "--device", "tpu"]);
+    assert!(error.contains("`tpu` is no device"), "{error}");
+    let linked = ["run", "quickstart", "--device", "cuda:0", "--set", "consumer.link=1 GB/s"];
+    let error = refused(true, &linked);
+    assert!(error.contains("a GPU has one of its own"), "{error}");
+    let error = refused(true, &["calibrate", "--quick", "--device", "cuda:0"]);
+    assert!(error.contains("--out FILE"), "{error}");
+    // Where this computer has a driver of its own there is nothing to refuse.
+    if !Path::new("/dev/nvidiactl").exists() {
+        let error = refused(false, &["run", "quickstart", "--device", "cuda:0"]);
+        assert!(error.contains("no CUDA driver") && error.contains("`--device host` needs none"), "{error}");
+    }
+}
