@@ -53,8 +53,13 @@ fn library() -> &'static Library {
     })
 }
 
-/// Where the driver is, as `libcuda.so`. It is built anew when its sources have changed.
-pub(crate) fn built() -> PathBuf {
+/// Where the driver is, as `libcuda.so`. It is built anew when its sources have changed, by the first test that needs it.
+pub(crate) fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build)
+}
+
+fn build() -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-cuda");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake-cuda");
     let library = folder.join("libcuda.so");

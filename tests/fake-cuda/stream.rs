@@ -156,6 +156,9 @@ static ENGINES: [[Mutex<Option<Instant>>; 2]; 8] = [const { [const { Mutex::new(
 /// Work that is asked for this soon after the last was to end follows it at once: a sleep ends late by less.
 const LATE: Duration = Duration::from_millis(1);
 
+/// What looking at a source and copying it takes the host that stands for a GPU, roughly.
+const COPIES_BYTES_PER_S: u64 = 3_000_000_000;
+
 /// When work that takes `time` ends behind what ends at `free`.
 fn behind(free: Instant, time: Duration) -> Instant {
     let now = Instant::now();
@@ -224,11 +227,14 @@ fn carry_out_copy(copy: &Copy) {
         *free = Some(end);
         end
     };
-    sleep_until(end);
+    // What is written until shortly before the end is copied: a GPU would read it at some time in between.
+    let copying = Duration::from_nanos(copy.bytes * 1_000_000_000 / COPIES_BYTES_PER_S).min(time / 2);
+    sleep_until(end - copying);
     if copy.to_device && hash(copy.from, copy.bytes) != copy.hash {
         state().races += 1;
     }
     unsafe { std::ptr::copy(copy.from as *const u8, copy.to as *mut u8, copy.bytes as usize) };
+    sleep_until(end);
     let mut state = state();
     state.copies += 1;
     state.copied_bytes += copy.bytes;
@@ -259,23 +265,25 @@ fn hash_span((from, to): Span) -> u64 {
     hash(from, to - from)
 }
 
+/// Words of large memory of which one is looked at: whoever writes a sample writes more than that, and looking shall cost little.
+const LOOKED_AT: u64 = 8;
+/// Memory that is large \[B\].
+const LARGE: u64 = 64 << 10;
+
 /// A hash of memory that others may write meanwhile: that is what it is to find out.
 pub fn hash(from: u64, bytes: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut step = |value: u64| hash = (hash ^ value).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     let words = bytes / 8;
-    for word in 0..words {
-        step(
-            unsafe { std::ptr::read_volatile((from + word * 8) as *const [u8; 8]) }
-                .iter()
-                .rev()
-                .fold(0, |v, b| v << 8 | u64::from(*b)),
-        );
+    let stride = if bytes > LARGE { LOOKED_AT } else { 1 };
+    for word in (0..words).step_by(stride as usize) {
+        // Memory of samples may begin anywhere.
+        step(unsafe { ((from + word * 8) as *const u64).read_unaligned() });
     }
     for at in words * 8..bytes {
         step(u64::from(unsafe { std::ptr::read_volatile((from + at) as *const u8) }));
     }
-    hash
+    std::hint::black_box(hash)
 }
 
 /// Handles that the driver gave and nobody gave back.

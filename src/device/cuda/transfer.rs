@@ -81,12 +81,14 @@ impl Transfer {
         assert!(bytes <= room && bytes <= self.device.bytes(), "{bytes} bytes of {room}");
         let start = start.cast::<c_void>();
         self.device.context().bind()?;
+        let (device, stream) = (self.device.address(), self.stream.raw());
         // SAFETY: both memories are that large and live until the stream is idle: see `Drop`. Nobody else reads or writes them.
+        let to_device = || unsafe { sys::cuMemcpyHtoDAsync_v2(device, start, bytes, stream) }.called("cuMemcpyHtoDAsync");
+        // SAFETY: as above.
+        let to_host = || unsafe { sys::cuMemcpyDtoHAsync_v2(start, device, bytes, stream) }.called("cuMemcpyDtoHAsync");
         match way {
-            Way::ToDevice => unsafe { sys::cuMemcpyHtoDAsync_v2(self.device.address(), start, bytes, self.stream.raw()) }
-                .called("cuMemcpyHtoDAsync"),
-            Way::ToHost => unsafe { sys::cuMemcpyDtoHAsync_v2(start, self.device.address(), bytes, self.stream.raw()) }
-                .called("cuMemcpyDtoHAsync"),
+            Way::ToDevice => to_device(),
+            Way::ToHost => to_host(),
         }
     }
 
