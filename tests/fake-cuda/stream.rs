@@ -241,21 +241,22 @@ fn carry_out_copy(copy: &Copy) {
 }
 
 fn carry_out_kernel(launch: &Launch, free: &mut Instant) {
-    let before = {
+    let time = launch.kernel.time();
+    *free = behind(*free, time);
+    {
         let mut state = state();
         if State::races_with(&state.writes, &launch.after_writes) || State::races_with(&state.reads, &launch.after_reads) {
             state.races += 1;
         }
-        drop(state);
-        hash_span(launch.kernel.reads())
-    };
-    launch.kernel.run();
-    *free = behind(*free, launch.kernel.time());
-    sleep_until(*free);
-    let mut races = 0;
-    if hash_span(launch.kernel.reads()) != before {
-        races += 1;
     }
+    let (from, to) = launch.kernel.reads();
+    let before = hash_span((from, to));
+    launch.kernel.run();
+    // What looking takes is a part of the kernel's time, as far as it goes.
+    let looking = Duration::from_nanos((to - from) * 1_000_000_000 / COPIES_BYTES_PER_S).min(time / 2);
+    sleep_until(*free - looking);
+    let races = u64::from(hash_span((from, to)) != before);
+    sleep_until(*free);
     let mut state = state();
     state.races += races;
     state.kernels += 1;
