@@ -17,6 +17,10 @@ towtank=towtank data='' model='' out=towtank-report dry=''
 while [ $# -gt 0 ]; do
     case $1 in
         --dry-run) dry=yes ;;
+        --help | -h)
+            sed -n '/^# One node/,/^$/{/^#/{s/^# \{0,1\}//;p}}' "$0"
+            exit 0
+            ;;
         --towtank | --data | --model | --out)
             [ $# -ge 2 ] || { echo "kit: $1 wants a value" >&2; exit 2; }
             declare "${1#--}=$2"
@@ -41,8 +45,9 @@ ranks=$((count > 0 ? count : 8))
 device=$([ "$count" -gt 0 ] && echo cuda:all || echo host)
 threads=$(nproc)
 
-# Six settings: a name, and what is set. Each has 200 batches a rank or so, some seconds long.
-base=(--ranks "$ranks" --set loader.epochs=1 --set loader.tail=drop --set ranks.barrier=true)
+# Six settings: a name, and what is set. Each has some dozens of steps a rank. The expectations of `quickstart` are for one rank.
+base=(--ranks "$ranks" --set loader.epochs=5 --set loader.tail=drop --set ranks.barrier=true --set "loader.budget=4 GiB")
+base+=(--set "expect.peak_bytes_in_flight.max=1 TiB" --set "loader.threads=$threads")
 settings=(
     "as-it-is|consumer.step=25 ms|loader.batch=32"
     "half-the-threads|loader.threads=$(((threads + 1) / 2))|consumer.step=25 ms|loader.batch=32"
@@ -82,7 +87,9 @@ if [ -n "$dry" ]; then
     echo "model to predict from: $model; ranks: $ranks on $device; threads: $threads; report: $out.tar.gz"
 else
     command -v "$towtank" > /dev/null || { echo "kit: no program \`$towtank\`; \`cargo build --release\` makes target/release/towtank, named by --towtank" >&2; exit 2; }
-    mkdir -p "$out"
+    out=${out%/}
+    mkdir -p "$out" && : > "$out/started.txt" || { echo "kit: cannot write to \`$out\`; name another folder with --out" >&2; exit 2; }
+    rm -f "$out/failed.txt" "$out/left-out.txt"
 fi
 
 with=()

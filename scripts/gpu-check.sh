@@ -7,7 +7,8 @@
 set -uo pipefail
 
 usage='usage: scripts/gpu-check.sh FOLDER-OF-BINARIES [FOLDER-FOR-RESULTS]'
-bin=${1:?$usage}
+[ $# -ge 1 ] || { echo "$usage" >&2; exit 2; }
+bin=$1
 out=${2:-gpu-check}
 towtank=$bin/towtank
 bench=$(find "$bin" "$bin/deps" -maxdepth 1 -name 'gpu-*' -type f -perm -u+x ! -name '*.d' 2>/dev/null | xargs -r ls -t | head -n 1)
@@ -29,7 +30,8 @@ step() {
 
 command -v nvidia-smi > /dev/null && step hardware 20 sh -c 'nvidia-smi; nvidia-smi topo -m; nproc; uname -sr'
 step gpu 120 "$bench" 0 --batches 200 --samples 64
-step calibrate 100 "$towtank" calibrate --quick --device cuda:0 --out "$out/node.toml"
+if grep -q "^no GPU here" "$out/gpu.txt"; then exit 1; fi
+step calibrate 60 "$towtank" calibrate --quick --device cuda:0 --out "$out/node.toml"
 # Predictions that nobody can change once the runs are known.
 settings=(
     'decode-bound:consumer.step=1 ms'
@@ -37,10 +39,10 @@ settings=(
     'step-bound:consumer.step=60 ms'
 )
 for setting in "${settings[@]}"; do
-    step "predict-${setting%%:*}" 20 "$towtank" sim quickstart --set machine="$out/node.toml" --set "${setting#*:}" --set dataset.count=2000 --freeze "$out/${setting%%:*}.frozen.json"
+    step "predict-${setting%%:*}" 10 "$towtank" sim quickstart --set machine="$out/node.toml" --set "${setting#*:}" --set dataset.count=2000 --freeze "$out/${setting%%:*}.frozen.json"
 done
 for setting in "${settings[@]}"; do
-    step "compare-${setting%%:*}" 60 "$towtank" compare --frozen "$out/${setting%%:*}.frozen.json" --device cuda:0
+    step "compare-${setting%%:*}" 50 "$towtank" compare --frozen "$out/${setting%%:*}.frozen.json" --device cuda:0
 done
 step pageable 60 "$towtank" run quickstart --device cuda:0,pageable --set "consumer.step=1 ms" --set dataset.count=2000
 printf '\n%s; results in %s\n' "$([ "$failed" = 0 ] && echo 'everything ran' || echo 'SOMETHING FAILED')" "$out"

@@ -6,6 +6,7 @@ pub mod cuda;
 mod done;
 mod host;
 mod link;
+pub mod numa;
 
 pub use done::CopyDone;
 pub use host::HostDevice;

@@ -619,3 +619,16 @@ fn a_workload_of_dlio_becomes_a_scenario_and_what_is_left_out_is_said() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("wrong.yaml:2:15"), "{}", stderr(&refused));
 }
+
+#[test]
+fn a_prediction_and_a_trace_are_not_written_to_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("both.json");
+    let file = file.to_str().unwrap();
+    for flag in ["--trace", "--html"] {
+        let output = towtank(&["sim", "slow-consumer", "--freeze", file, flag, file]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(&format!("what `{flag}` writes")), "{}", stderr(&output));
+        assert!(!std::path::Path::new(file).exists());
+    }
+}

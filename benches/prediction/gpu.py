@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Simulations against runs on the driver without a GPU: bound by the transfer, balanced, bound by the step.
 
-    cargo build --release && cargo test --test cuda --no-run
+    cargo build --release
     benches/prediction/gpu.py --towtank target/release/towtank [--rounds 5]
 
 It builds tests/fake-cuda, and prints the median of the rounds as a Markdown table.

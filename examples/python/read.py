@@ -1,5 +1,8 @@
 """Batches from Towtank in Python, without a copy: `read.py LIBRARY FOLDER`.
 
+    cargo build --release --manifest-path examples/python/Cargo.toml
+    python3 examples/python/read.py examples/python/target/release/libtowtank_python.so FOLDER-OF-IMAGES
+
 With PyTorch or NumPy installed the batches are theirs; without, the bytes are looked at through ctypes. One tensor is always kept until the
 next one has come, to show that nobody writes to it meanwhile.
 """

@@ -522,7 +522,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value = "host")]
     pub(crate) device: DeviceChoice,
 
-    /// How much of a GPU a train step occupies \[%\]
+    /// How much of a GPU's multiprocessors a train step occupies, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) gpu_share: u8,
 }

@@ -37,6 +37,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
         return super::check_trace::run(&scenario, &args.trace, typed.json);
     }
     let (index, of) = shard(args.shard.as_deref())?;
+    if args.seeds.0 <= index {
+        let wrong = Diagnostic::new(format!("`--seeds {}` leaves nothing to check", args.seeds));
+        return Err(wrong.hint("a check looks at one seed at least, and each of N shards at one in N").into());
+    }
     if scenario.machine == MachineChoice::This {
         say(&format!("note: checked on `{REFERENCE}`, so that what is found is found again anywhere"));
     }

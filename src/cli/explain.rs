@@ -2,7 +2,12 @@
 
 use std::io::{self, Write};
 
-use towtank::{advise, report::Html, scenario, trace::Recorder};
+use towtank::{
+    advise::{self, Explanation},
+    report::Html,
+    scenario,
+    trace::Recorder,
+};
 
 use super::{
     Ending,
@@ -21,21 +26,26 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
     let explained = advise::explain(&scenario, &machine, &samples, args.seeds);
     drop(spinner);
     let explained = explained?;
-    let mut out = io::stdout().lock();
-    if args.scenario.json {
-        serde_json::to_writer_pretty(&mut out, &explained).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{}", explained.terminal())?;
-    }
-    out.flush()?;
+    let told = write(&explained, args.scenario.json);
     if !files.are_wanted() {
-        return Ok(());
+        return Ok(told?);
     }
     // The whole scenario as it is, beside which the changes are drawn.
     let mut simulated = scenario.simulate(&machine, &samples, recorder)?;
     let report = simulated.report(&scenario);
     let what_if = explained.what_if();
     let page = |traced: &Recorder| Html::new(&report).simulated(traced.timeline()).what_if(&what_if).render();
-    files.close(&mut simulated.recorder, page)
+    // Whoever has closed standard output may still want the files.
+    files.close(&mut simulated.recorder, page).and(told.map_err(Ending::from))
+}
+
+fn write(explained: &Explanation, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, explained)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", explained.terminal())?;
+    }
+    out.flush()
 }

@@ -46,9 +46,20 @@ fn read(file: &Path) -> Result<Value, Ending> {
     if whole { Ok(report) } else { Err(wrong(&name, "is no report of a check")) }
 }
 
+/// Counts of several reports together.
+fn added(mut counts: impl Iterator<Item = u64>, reports: &[(String, Value)]) -> Result<u64, Ending> {
+    let (last, _) = reports.last().expect("there is a report to count in");
+    counts.try_fold(0_u64, u64::checked_add).ok_or_else(|| wrong(last, "counts more than a check can"))
+}
+
 fn merge(reports: &[(String, Value)]) -> Result<Value, Ending> {
     let Some((first_file, first)) = reports.first() else { return Ok(json!({})) };
     let mut merged = Map::new();
+    for (at, (file, report)) in reports.iter().enumerate() {
+        if let Some((twin, _)) = reports[..at].iter().find(|(_, earlier)| earlier == report) {
+            return Err(wrong(file, &format!("is the same report as `{twin}`, and would count twice")));
+        }
+    }
     for key in SAME {
         if let Some((other_file, other)) = reports.iter().find(|(_, report)| report[key] != first[key]) {
             let why = format!("has `{key}` {}, and `{first_file}` has {}", other[key], first[key]);
@@ -58,15 +69,19 @@ fn merge(reports: &[(String, Value)]) -> Result<Value, Ending> {
     }
     for key in SUMS {
         let all = reports.iter().map(|(_, report)| &report[key]);
-        let sum = match all.clone().map(Value::as_u64).sum::<Option<u64>>() {
-            Some(sum) => json!(sum),
+        let whole: Option<Vec<u64>> = all.clone().map(Value::as_u64).collect();
+        let sum = match whole {
+            Some(counts) => json!(added(counts.into_iter(), reports)?),
             None => json!(all.filter_map(Value::as_f64).sum::<f64>()),
         };
         merged.insert(key.to_owned(), sum);
     }
     let marks: BTreeSet<&String> = reports.iter().filter_map(|(_, r)| r["coverage"].as_object()).flat_map(Map::keys).collect();
-    let reached = |mark: &String| reports.iter().filter_map(|(_, report)| report["coverage"][mark].as_u64()).sum::<u64>();
-    let coverage: Map<String, Value> = marks.into_iter().map(|mark| (mark.clone(), json!(reached(mark)))).collect();
+    let mut coverage = Map::new();
+    for mark in marks {
+        let reached = reports.iter().filter_map(|(_, report)| report["coverage"][mark].as_u64());
+        coverage.insert(mark.clone(), json!(added(reached, reports)?));
+    }
     merged.insert("coverage".to_owned(), coverage.into());
     let mut failures: Vec<&Value> = reports.iter().filter_map(|(_, r)| r["failures"].as_array()).flatten().collect();
     failures.sort_by_key(|failure| failure["seed"].as_u64());

@@ -30,7 +30,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
         (scenario, _) = store::load(&typed.scenario, &overrides, args.data.as_deref())?;
     }
     refuse_endless(&scenario)?;
-    let gpus = args.device.open()?;
+    let gpus = args.device.open()?.map(|gpus| match process.as_ref().and_then(|process| process.local_rank) {
+        // Each process of a node trains on a GPU of its own.
+        Some(local) => gpus.only(usize::from(local)),
+        None => gpus,
+    });
     let images = images(&scenario, args.data.as_deref(), Look::Bytes)?;
     let (files, recorder) = Files::open(&args.output)?;
     settle(&scenario, &images);

@@ -1,8 +1,14 @@
 //! `towtank sim`: what a scenario's loader will do.
 
-use std::{fs::File, io::Write, path::Path, time::SystemTime};
+use std::{
+    fs::File,
+    io::Write,
+    path::{self, Path},
+    time::SystemTime,
+};
 
 use towtank::{
+    document::Diagnostic,
     model,
     report::Html,
     scenario::{self, Frozen, MachineChoice, REFERENCE, Samples, Scenario},
@@ -23,6 +29,7 @@ use super::{
 pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
     let typed = &args.scenario;
     let (scenario, overrides) = store::load(&typed.scenario, &typed.overrides_of(args.ranks), args.data.as_deref())?;
+    refuse_one_file_for_two(args)?;
     let frozen = args.freeze.as_deref().map(|path| NewFile::open(path, &FROZEN)).transpose()?;
     // What is to be judged by a run is of the images and the computer of that run.
     let (machine, samples) = match (&frozen, &scenario.machine) {
@@ -62,6 +69,18 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),
     }
+}
+
+/// Refuses to write a prediction and something else into one file.
+fn refuse_one_file_for_two(args: &SimArgs) -> Result<(), Ending> {
+    let absolute = |path: &Path| path::absolute(path).ok();
+    let Some(frozen) = &args.freeze else { return Ok(()) };
+    let others = [("--trace", &args.output.trace), ("--html", &args.output.html)];
+    let Some((flag, _)) = others.into_iter().find(|(_, path)| path.as_deref().and_then(absolute) == absolute(frozen)) else {
+        return Ok(());
+    };
+    let wrong = Diagnostic::new(format!("the frozen prediction and what `{flag}` writes cannot both be `{}`", frozen.display()));
+    Err(wrong.hint(format!("give `--freeze` and `{flag}` a file each")).into())
 }
 
 /// Draws of the machine for a prediction that is frozen.

@@ -49,8 +49,10 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Ending> {
         let (part, all) = (Count(tuned.samples), Count(tuned.samples_of));
         say(&format!("note: searched with the first {part} of {all} samples, and verified with all; `--samples` sets how many"));
     }
-    write(&tuned, typed.json)?;
+    let told = write(&tuned, typed.json);
+    // Whoever has closed standard output may still want the files.
     files.close(args, &tuned)?;
+    told?;
     if tuned.winner.is_none() { Err(Ending::Failed(tuned.why_not())) } else { Ok(()) }
 }
 

@@ -25,7 +25,6 @@ mod error;
 mod gpu;
 mod kernel;
 mod memory;
-mod numa;
 mod stream;
 mod transfer;
 
@@ -34,6 +33,5 @@ pub use error::CudaError;
 pub use gpu::{CudaBatch, CudaDevice, HostMemory, Options};
 pub use kernel::{Kernels, Normalize, TrainStep};
 pub use memory::{DeviceMemory, Pinned};
-pub use numa::{local_processors, run_near};
 pub use stream::{Event, Stream};
 pub use transfer::{Transfer, Way};

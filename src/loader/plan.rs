@@ -152,7 +152,7 @@ impl Plan {
 
     fn shape_of(&self, left: u64) -> Shape {
         let samples = match self.tail {
-            Tail::Uneven => (left + self.world - 1 - self.rank) / self.world,
+            Tail::Uneven => left.saturating_sub(self.rank).div_ceil(self.world),
             Tail::Pad => left.div_ceil(self.world),
             Tail::Drop => left / self.world,
         };

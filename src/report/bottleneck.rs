@@ -265,7 +265,8 @@ impl Evidence {
         let relief = match load.resource {
             Resource::Consumer => "The loader keeps up: only a faster step or another accelerator brings more.".to_owned(),
             Resource::Fetch => {
-                "A store with more bandwidth or requests, or fewer bytes a sample; more lanes would not help.".to_owned()
+                "A store with more bandwidth, requests or connections, or fewer bytes a sample; more lanes would not help."
+                    .to_owned()
             }
             Resource::Decode => format!("More or faster cores, or less work a sample in {}.", load.name),
             Resource::Transfer => "A faster way to the device: pinned memory, larger batches, more copies in flight.".to_owned(),

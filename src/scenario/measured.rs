@@ -76,9 +76,23 @@ pub struct Gpus {
 type OnDevice<D> = (Option<Arc<D>>, Option<Box<dyn Train<<D as Device<u8>>::Batch>>>);
 
 impl Gpus {
-    fn words(&self) -> String {
-        let names: Vec<String> = self.devices.iter().map(|device| format!("{:?}", device.context())).collect();
+    /// The one that the process of this local rank trains on: at that place, modulo their number.
+    pub fn only(self, local_rank: usize) -> Gpus {
+        let place = local_rank.checked_rem(self.devices.len()).unwrap_or(0);
+        Gpus { devices: self.devices.into_iter().skip(place).take(1).collect(), ..self }
+    }
+
+    /// Those that so many ranks train on.
+    fn words(&self, count: usize) -> String {
+        let names: Vec<String> = self.devices.iter().take(count).map(|device| format!("{:?}", device.context())).collect();
         names.join(", ")
+    }
+
+    /// Processors for so many threads that are near all of them; `None` where these are too few, or no nearer than others.
+    fn near(&self, threads: usize) -> Option<Arc<[usize]>> {
+        let near = self.devices.first()?.near()?;
+        let all_there = self.devices.iter().all(|device| device.near() == Some(near));
+        (all_there && threads <= near.len()).then(|| near.into())
     }
 
     /// Where `count` ranks train.
@@ -192,7 +206,8 @@ impl Scenario {
                     .cloned()
                     .ok_or_else(|| Diagnostic::new("there is no GPU to run on"))
                     .map_err(Trouble::from)?;
-                let device = gpus.words();
+                let device = gpus.words(ranks.plans.len());
+                let config = real::Config { near: gpus.near(threads), ..config };
                 let steps = gpus.steps(ranks.plans.len()).map_err(|error| MeasuringError::Gpu(error.to_string()))?;
                 (self.run_ranks(config.with_device(first), ranks, steps, recorder)?, device)
             }

@@ -287,7 +287,7 @@ impl Scenario {
                 ))
                 .at(self.places.of("loader.budget"))
                 .expected(format!("at least {enough}: {parts}"))
-                .hint("a smaller `batch`, `prefetch`, `ring` or `size`, or fewer `threads`, needs less")
+                .hint("raise `loader.budget`; or a smaller `batch`, `prefetch`, `ring` or `size`, or fewer `threads`, needs less")
             }
             SettingsError::NoBatch { rank, world, mine, samples, batch, .. } => {
                 let fields = match mine {

@@ -74,7 +74,7 @@ impl Torchrun {
         if scenario.ranks.count > 1 {
             let count = scenario.ranks.count;
             let wrong = format!(
-                "`ranks.count = {count}` contradicts `WORLD_SIZE={world}` in the environment: there each process is one rank"
+                "`ranks.count = {count}` contradicts `WORLD_SIZE={world}` in the environment, by which each of {world} processes is one rank"
             );
             let hint = "`--ranks 1` runs one in each process; `unset RANK WORLD_SIZE` runs them all in this one";
             return Err(Diagnostic::new(wrong).at(scenario.places.of("ranks.count")).hint(hint).into());

@@ -59,6 +59,11 @@ fn shards_share_the_seeds() {
         assert_eq!(output.status.code(), Some(2), "{wrong}");
         assert!(stderr(&output).contains("such as `0/4`"), "{}", stderr(&output));
     }
+    for none in [&["--seeds", "0"][..], &["--seeds", "4", "--shard", "5/1000"]] {
+        let output = towtank(&[&["check", "slow-consumer"], none].concat());
+        assert_eq!(output.status.code(), Some(2), "{none:?}");
+        assert!(stderr(&output).contains("leaves nothing to check"), "{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -78,6 +83,9 @@ fn shards_add_up() {
     let waited = &merged["coverage"]["the consumer waited for a batch"];
     assert_eq!((&merged["seeds"], waited), (&Value::from(6), &Value::from(6)));
     let broken = part("1/2", &HANGS);
+    let output = towtank(&["merge", &first, &second, &first]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("would count twice"), "{}", stderr(&output));
     let output = towtank(&["merge", &first, &broken]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(report(&output)["failures"].as_array().unwrap().len(), 1);

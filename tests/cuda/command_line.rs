@@ -15,15 +15,19 @@ fn images(count: u64) -> tempfile::TempDir {
     folder
 }
 
-/// The program, with the driver, or with none at all.
 fn towtank(cache: &Path, driver: bool, args: &[&str]) -> Output {
+    program(cache, driver).args(args).output().unwrap()
+}
+
+/// The program, with the driver, or with none at all.
+fn program(cache: &Path, driver: bool) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towtank"));
     command.env("XDG_CACHE_HOME", cache).env_remove("RANK").env_remove("WORLD_SIZE");
     match driver {
         true => command.env("LD_LIBRARY_PATH", built().parent().unwrap()).env("FAKE_CUDA_BYTES_PER_S", "200000000"),
         false => command.env_remove("LD_LIBRARY_PATH"),
     };
-    command.args(args).output().unwrap()
+    command
 }
 
 const SETS: [&str; 12] = [
@@ -58,6 +62,13 @@ fn ranks_run_on_the_gpus_that_are_named() {
         assert_eq!(report["measured"]["device"], words);
         assert_eq!(report["measured"]["delivered"], 24);
     }
+    // A process for each rank, as a launcher starts them: each on a GPU of its own.
+    let named = ["run", "quickstart", "--json", "--data", data, "--device", "cuda:all"];
+    let mut command = program(cache.path(), true);
+    command.envs([("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")]).env_remove("MASTER_ADDR");
+    let output = command.args([&named[..], &SETS].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(json(&output)["measured"]["device"], "cuda:1");
 }
 
 #[test]

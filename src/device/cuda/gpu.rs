@@ -12,11 +12,13 @@ use super::{
     copies::{Copies, Ending},
     error::{Called, CudaError},
     memory::{DeviceMemory, Pinned},
-    numa::{local_processors, run_near},
     stream::{Event, Stream},
 };
 use crate::{
-    device::{CopyDone, Device},
+    device::{
+        CopyDone, Device,
+        numa::{local_processors, run_near},
+    },
     failure::{Failure, FailureKind},
     machine::{Slot, slab, slab_from},
 };

@@ -9,9 +9,9 @@ use super::{
     error::{Called, CudaError},
     gpu::HostMemory,
     memory::{DeviceMemory, Pinned},
-    numa::run_near,
     stream::{Event, Stream},
 };
+use crate::device::numa::run_near;
 
 /// Which way a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -78,6 +78,8 @@ pub struct Config<D = HostDevice> {
     /// How long a leaf that was given up may still run before [`quiesce`](crate::machine::Machine::quiesce) stops waiting for it and
     /// counts it as detached.
     pub stuck_after: Duration,
+    /// Processors that the pools' threads run on, such as those near the device; `None` for all.
+    pub near: Option<Arc<[usize]>>,
     /// Measures the CPU time of every leaf too, and keeps it. It costs two system calls and 48 bytes a leaf, so it is for calibration
     /// and comparison.
     pub leaf_cpu: bool,
@@ -102,6 +104,7 @@ impl Config<HostDevice> {
             seed: 0,
             idle_bytes: 256 << 20,
             stuck_after: Duration::from_secs(10),
+            near: None,
             leaf_cpu: false,
         }
     }
@@ -123,6 +126,7 @@ impl<D> Config<D> {
             seed,
             idle_bytes,
             stuck_after,
+            near,
             leaf_cpu,
         } = self;
         let device = Arc::new(device);
@@ -139,6 +143,7 @@ impl<D> Config<D> {
             seed,
             idle_bytes,
             stuck_after,
+            near,
             leaf_cpu,
         }
     }

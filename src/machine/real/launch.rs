@@ -109,8 +109,8 @@ where
     let mut home = Home::new(
         config.source.clone(),
         Recycler::new(config.idle_bytes),
-        Pool::new("cpu", threads),
-        Pool::new("io", config.blocking_threads),
+        Pool::new("cpu", threads, config.near.clone()),
+        Pool::new("io", config.blocking_threads, config.near.clone()),
         config.wakes,
         threads,
         config.leaf_cpu,

@@ -10,6 +10,7 @@ use std::{
 
 use super::home::Home;
 use crate::{
+    device::numa::run_near,
     machine::{Clock, Time},
     sync::JobQueue,
 };
@@ -25,21 +26,22 @@ pub(super) struct Pool {
     queue: Arc<JobQueue<Arc<dyn Run>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     threads_max: usize,
+    near: Option<Arc<[usize]>>,
 }
 
 impl Pool {
-    /// A pool without threads yet, and with at most `threads_max`, at least one, ever.
-    pub(super) fn new(name: &'static str, threads_max: usize) -> Pool {
-        Pool { name, queue: Arc::default(), threads: Mutex::default(), threads_max: threads_max.max(1) }
+    /// A pool without threads yet, and with at most `threads_max`, at least one, ever; on these processors, where some are given.
+    pub(super) fn new(name: &'static str, threads_max: usize, near: Option<Arc<[usize]>>) -> Pool {
+        Pool { name, queue: Arc::default(), threads: Mutex::default(), threads_max: threads_max.max(1), near }
     }
 
     /// Starts threads until there are `count`.
     pub(super) fn start(&self, home: &Arc<Home>, count: usize) -> io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         while threads.len() < count.min(self.threads_max) {
-            let (home, queue) = (home.clone(), self.queue.clone());
+            let (home, queue, near) = (home.clone(), self.queue.clone(), self.near.clone());
             let name = format!("towtank {} {}", self.name, threads.len());
-            threads.push(thread::Builder::new().name(name).spawn(move || work(&home, &queue))?);
+            threads.push(thread::Builder::new().name(name).spawn(move || run_near(near.as_deref(), || work(&home, &queue)))?);
         }
         Ok(())
     }

@@ -549,3 +549,16 @@ fn many_lanes_on_many_threads_lose_and_double_nothing() {
         assert_eq!(outcome.detached, 0);
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn threads_of_the_pools_run_on_the_processors_that_are_near() {
+    let allowed = || {
+        let set = rustix::thread::sched_getaffinity(None).expect("a thread may ask");
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect::<Vec<_>>()
+    };
+    let last = *allowed().last().expect("it runs somewhere");
+    let near = Config { near: Some(Arc::from([last])), ..config() };
+    let outcome = run(near, move |machine| async move { machine.cpu(op(StageId::DECODE, 0), DECODE, allowed).await });
+    assert_eq!(outcome.value.expect("a job"), [last]);
+}

@@ -1,4 +1,4 @@
-//! Which processors and which memory are near a GPU.
+//! Which processors and which memory are near a device.
 
 use std::{fs, path::Path};
 
