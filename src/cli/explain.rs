@@ -1,18 +1,11 @@
 //! `towtank explain`: what limits a scenario's loader, and what would relieve it.
 
-use std::io::{self, Write};
-
-use towtank::{
-    advise::{self, Explanation},
-    report::Html,
-    scenario,
-    trace::Recorder,
-};
+use towtank::{advise, report::Html, scenario, trace::Recorder};
 
 use super::{
     Ending,
     args::ExplainArgs,
-    output::{Files, Spinner},
+    output::{Files, Spinner, print},
     sim::{note_the_reference, samples},
 };
 
@@ -26,7 +19,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
     let explained = advise::explain(&scenario, &machine, &samples, args.seeds);
     drop(spinner);
     let explained = explained?;
-    let told = write(&explained, args.scenario.json);
+    let told = print(&explained, args.scenario.json, || explained.terminal());
     if !files.are_wanted() {
         return Ok(told?);
     }
@@ -37,15 +30,4 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
     let page = |traced: &Recorder| Html::new(&report).simulated(traced.timeline()).what_if(&what_if).render();
     // Whoever has closed standard output may still want the files.
     files.close(&mut simulated.recorder, page).and(told.map_err(Ending::from))
-}
-
-fn write(explained: &Explanation, json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, explained)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{}", explained.terminal())?;
-    }
-    out.flush()
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use towtank::{
     document::Diagnostic,
     report::{Html, Perfetto, Report, Style},
@@ -25,7 +26,7 @@ use super::{
 ///
 /// What was found decides how it ends, whoever reads the report or does not.
 pub(crate) fn tell(report: &Report, verdicts: &[Verdict], json: bool) -> Result<(), Ending> {
-    let written = write(report, json);
+    let written = print(report, json, || report.terminal(Style::for_stdout()));
     let unmet: Vec<&Verdict> = verdicts.iter().filter(|v| !v.held).collect();
     for verdict in &unmet {
         say(&verdict.diagnostic().to_string());
@@ -33,13 +34,14 @@ pub(crate) fn tell(report: &Report, verdicts: &[Verdict], json: bool) -> Result<
     if unmet.is_empty() { Ok(written?) } else { Err(Ending::Unmet) }
 }
 
-fn write(report: &Report, json: bool) -> io::Result<()> {
+/// What was found, on standard output: as JSON, or in words.
+pub(super) fn print(found: &impl Serialize, json: bool, words: impl FnOnce() -> String) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, report)?;
+        serde_json::to_writer_pretty(&mut out, found)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", report.terminal(Style::for_stdout()))?;
+        write!(out, "{}", words())?;
     }
     out.flush()
 }

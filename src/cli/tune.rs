@@ -20,7 +20,7 @@ use super::{
     Ending,
     args::TuneArgs,
     new_file::{Kind, NewFile},
-    output::{PAGE, say},
+    output::{PAGE, print, say},
     sim::{note_the_reference, samples},
 };
 
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Ending> {
         let (part, all) = (Count(tuned.samples), Count(tuned.samples_of));
         say(&format!("note: searched with the first {part} of {all} samples, and verified with all; `--samples` sets how many"));
     }
-    let told = write(&tuned, typed.json);
+    let told = print(&tuned, typed.json, || tuned.terminal());
     // Whoever has closed standard output may still want the files.
     files.close(args, &tuned)?;
     told?;
@@ -70,17 +70,6 @@ fn wanted(args: &TuneArgs, scenario: &Scenario) -> Result<Vec<Goal>, Ending> {
     let list: Vec<String> = expected.iter().map(Goal::to_string).collect();
     say(&format!("note: without `--for` the goal is what the scenario expects: {}", list.join(" and ")));
     Ok(expected)
-}
-
-fn write(tuned: &Tuned, json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, tuned)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{}", tuned.terminal())?;
-    }
-    out.flush()
 }
 
 /// What is written beside standard output; opened before anything is simulated.
