@@ -6,7 +6,9 @@
 //! | 1 | one does not, an invariant is broken, the loader failed, or no settings meet a goal |
 //! | 2 | the input is wrong |
 
-use std::{io, process::ExitCode};
+use std::{env, io, process::ExitCode};
+
+use towtank::scenario::Torchrun;
 
 mod args;
 mod calibrate;
@@ -35,6 +37,7 @@ pub(crate) use ending::Ending;
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> ExitCode {
+    note_the_other_processes(&args.verb);
     let ending = match &args.verb {
         Verb::Sim(sim) => sim::run(sim),
         Verb::Run(run) => run::run(run),
@@ -57,5 +60,22 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             output::say(&ending.to_string());
             ending.code()
         }
+    }
+}
+
+/// Says that a verb which is no part of a job of several processes does not become one by its environment. What makes no sense there is no
+/// matter of it.
+fn note_the_other_processes(verb: &Verb) {
+    let does = match verb {
+        // It is a part, or says so itself.
+        Verb::Run(_) | Verb::Compare(_) => return,
+        Verb::Import(_) | Verb::Schema(_) | Verb::Merge(_) | Verb::Replay(_) => return,
+        Verb::Sim(_) | Verb::Explain(_) | Verb::Tune(_) => "this process simulates all ranks, `--set ranks.count=N`",
+        Verb::Check(_) => "this process checks every seed; `--shard I/N` has each check a part",
+        Verb::Calibrate(_) => "this process measures the whole computer, and no other should at once",
+        Verb::Synth(_) => "this process makes all images",
+    };
+    if let Ok(Some(Torchrun { rank, world, .. })) = Torchrun::read(|name| env::var(name).ok()) {
+        output::say(&format!("note: rank {rank} of {world} in the environment changes nothing here: {does}"));
     }
 }

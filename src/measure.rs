@@ -11,7 +11,7 @@ use crate::{
         Device,
         cuda::{CudaBatch, TrainStep},
     },
-    failure::Failure,
+    failure::{Failure, FailureKind},
     loader::{self, Batch, Batches, Fill, RankLoader, Resolved, RunningRanks, stage},
     machine::{
         Clock, Encoded, Machine, Pixels,
@@ -91,15 +91,30 @@ pub enum MeasureError {
 pub type HostBatch = Batch<<RealMachine<Pixels> as Machine>::DeviceBatch, u8>;
 
 /// Where the consumers of ranks wait for each other after every step, as those of data-parallel training do. Dropping it takes the rank
-/// out: nobody waits for it any more.
+/// out: nobody waits for it any more, and the others go on.
 pub trait Meeting: Send {
-    /// Waits until every other rank has come here too, or is gone.
-    fn meet(&mut self);
+    /// Waits until every other rank has come here too, or has left.
+    ///
+    /// # Errors
+    ///
+    /// When a rank was lost, and so the ranks that are left cannot go on.
+    fn meet(&mut self) -> Result<(), Lost>;
+}
+
+/// A rank that is a process of its own and went without a word.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rank {rank} is lost: {why}")]
+pub struct Lost {
+    /// Which one.
+    pub rank: u16,
+    /// What is known of it.
+    pub why: String,
 }
 
 impl Meeting for Party {
-    fn meet(&mut self) {
+    fn meet(&mut self) -> Result<(), Lost> {
         Party::meet(self);
+        Ok(())
     }
 }
 
@@ -253,7 +268,10 @@ fn consume<D: Send + 'static>(
                 if let Some(meeting) = &mut meeting {
                     // Waiting for others is not the step.
                     batches.step_over();
-                    meeting.meet();
+                    if let Err(lost) = meeting.meet() {
+                        end = Err(loader::Error::Fatal(Failure::new(FailureKind::Lost, lost.to_string())));
+                        break;
+                    }
                 }
                 while held.len() >= consumer.hold.max(1) {
                     held.pop_front();

@@ -91,7 +91,8 @@ and AWS_SKIP_SIGNATURE=true for a public bucket.
 The train step is emulated by its duration, `consumer.step`.
 
 Under torchrun, which sets RANK and WORLD_SIZE, each process is one rank; they meet after every step at MASTER_ADDR and MASTER_PORT,
-where these are set, and each steps by itself where they are not, or with `--set ranks.barrier=false`.";
+where these are set, and each steps by itself where they are not, or with `--set ranks.barrier=false`. Each writes files of its
+own: rank 3 writes `--trace run.json` to run.rank3.json. A process that is killed ends the others, and is named.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -104,7 +105,9 @@ Examples:
   towtank compare quickstart --measured trace.jsonl  what PyTorch's loader did, or anyone's: see docs/record.py
 
 The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found. Before each run it sees how fast
-the computer is at that moment.";
+the computer is at that moment.
+
+It runs all ranks in this process, `--ranks N`, and refuses to be one of several that RANK and WORLD_SIZE make: that is `towtank run`.";
 
 const CALIBRATE_EXAMPLES: &str = "\
 Examples:
@@ -193,7 +196,9 @@ Examples:
   towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev
   towtank sim imagenet-p4d --set dataset.count=65536 --intervals
                                                      how sure the model's numbers make it
-  towtank sim quickstart --freeze before.json        a prediction that nobody can change afterwards";
+  towtank sim quickstart --freeze before.json        a prediction that nobody can change afterwards
+
+All ranks are simulated by this process: RANK and WORLD_SIZE, as torchrun sets them, change nothing.";
 
 /// What every verb that takes a scenario takes.
 #[derive(Clone, Debug, ClapArgs)]
@@ -251,6 +256,17 @@ pub(crate) struct OutputArgs {
     /// Write the report as one self-contained page for a browser
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Those of one of several processes, which all have the same command line: `run.json` is `run.rank3.json`.
+    pub(crate) fn of_rank(&self, rank: u16) -> OutputArgs {
+        let named = |path: &PathBuf| {
+            let ending = path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
+            path.with_extension(format!("rank{rank}{ending}"))
+        };
+        OutputArgs { trace: self.trace.as_ref().map(named), html: self.html.as_ref().map(named) }
+    }
 }
 
 /// `towtank sim`

@@ -1,6 +1,7 @@
 //! `towtank compare`: what was predicted, what was measured, and how far they differ.
 
 use std::{
+    env,
     fmt::Display,
     fs::{self, File},
     io::BufReader,
@@ -13,7 +14,7 @@ use towtank::{
     document::Diagnostic,
     model::MachineModel,
     report::{Expectation, Html, Report},
-    scenario::{Frozen, MachineChoice, OBJECT, Overrides, Scenario, Verdict, Way},
+    scenario::{Frozen, MachineChoice, OBJECT, Overrides, Scenario, Torchrun, Verdict, Way},
     trace::Recorder,
 };
 
@@ -36,6 +37,9 @@ struct Subject {
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
+    if args.measured.is_none() {
+        refuse_one_of_several()?;
+    }
     let subject = subject(args)?;
     if let Some(path) = &args.measured {
         return judge_recorded(args, subject, path);
@@ -101,6 +105,19 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
         Some(why) => Err(Ending::Failed(why)),
         None => told.and(closed),
     }
+}
+
+/// Refuses to run as one of several processes, each of which would run all ranks, and take the processors that the others measure with.
+fn refuse_one_of_several() -> Result<(), Ending> {
+    let Some(process) = Torchrun::read(|name| env::var(name).ok())? else { return Ok(()) };
+    let Torchrun { rank, world, .. } = process;
+    let wrong = Diagnostic::new(format!(
+        "this process is rank {rank} of {world}, as `RANK` and `WORLD_SIZE` in the environment say, and `compare` runs all ranks by itself"
+    ));
+    let hint = format!(
+        "`unset RANK WORLD_SIZE` and `--ranks {world}` compares {world} ranks in one process; `towtank run` is one of several"
+    );
+    Err(wrong.hint(hint).into())
 }
 
 /// Compares with what a training loop recorded of its own loader. Nothing is run.

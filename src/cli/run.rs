@@ -6,9 +6,12 @@ use towtank::{
     document::Diagnostic,
     fault::Hits,
     loader::Error,
-    measure::{Meeting, processes},
+    measure::{
+        Meeting,
+        processes::{self, Member},
+    },
     report::{Expectation, Html, Metrics, Report},
-    scenario::{MeasuringError, Scenario, Torchrun, Way},
+    scenario::{MeasuringError, Samples, Scenario, Torchrun, Way},
     source::Source,
 };
 
@@ -36,9 +39,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
         None => gpus,
     });
     let images = images(&scenario, args.data.as_deref(), Look::Bytes)?;
-    let (files, recorder) = Files::open(&args.output)?;
+    let output = match &process {
+        Some(process) => args.output.of_rank(process.rank),
+        None => args.output.clone(),
+    };
+    let (files, recorder) = Files::open(&output)?;
     settle(&scenario, &images);
-    let meeting = process.map(|process| meeting(&scenario, &process)).transpose()?.flatten();
+    let meeting = process.map(|process| meeting(&scenario, &images.samples, &process)).transpose()?.flatten();
     let spinner = Spinner::start(format!("running `{}`", scenario.name));
     let way = Way { meeting, gpus, ..Way::default() };
     let measured = scenario.measure_as(images.source.clone(), &images.samples, recorder, way);
@@ -58,16 +65,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Ending> {
 }
 
 /// Where this process meets the others of its job, once all of them are there; `None` where each steps by itself. It says which rank it is.
-fn meeting(scenario: &Scenario, process: &Torchrun) -> Result<Option<Box<dyn Meeting>>, Ending> {
-    let Torchrun { rank, world, local_rank, master } = process;
+fn meeting(scenario: &Scenario, samples: &Samples, process: &Torchrun) -> Result<Option<Box<dyn Meeting>>, Ending> {
+    let Torchrun { rank, world, local_rank, master, .. } = process;
     let local = local_rank.map_or_else(String::new, |local| format!(", local rank {local}"));
     let note = |how: &str| say(&format!("note: rank {rank} of {world}{local}, as the environment says; {how}"));
     match master {
         Some((address, port)) if scenario.ranks.barrier => {
             note(&format!("it meets the others at {address}:{port} after every step"));
-            let met = processes::meet(*rank, *world, address, *port, processes::PATIENCE);
-            let way_out = "`--set ranks.barrier=false` has each process step by itself";
-            return met.map(Some).map_err(|error| Ending::Failed(format!("the ranks did not meet: {error}\nhint: {way_out}")));
+            let settings = process.settings(scenario, samples);
+            let member = Member { rank: *rank, world: *world, settings: &settings };
+            let met = processes::meet(member, (address, *port), processes::PATIENCE, &|words| say(words));
+            return met
+                .map(Some)
+                .map_err(|error| Ending::Failed(format!("the ranks did not meet: {error}\nhint: {}", error.hint())));
         }
         Some(_) => note("it steps by itself, as `ranks.barrier = false` says"),
         None => note("it steps by itself, since `MASTER_ADDR` and `MASTER_PORT` do not say where to meet"),

@@ -1,7 +1,10 @@
 //! One rank of a job of several processes, as `torchrun` and other launchers of distributed training tell it: in the environment.
 
-use super::{Overrides, Scenario};
-use crate::document::{Diagnostic, Place, Source, Trouble};
+use super::{Fingerprint, Overrides, Samples, Scenario};
+use crate::{
+    document::{Diagnostic, Place, Source, Trouble},
+    measure::processes::Setting,
+};
 
 /// What the environment says of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +18,20 @@ pub struct Torchrun {
     /// `MASTER_ADDR` and `MASTER_PORT`: where the process of rank 0 can be reached; `None` when not told. Under `torchrun`, whose agent
     /// listens at that port, it is the next one.
     pub master: Option<(String, u16)>,
+    /// `TORCHELASTIC_RUN_ID`: what the launcher calls the job; `None` when it does not.
+    pub job: Option<String>,
 }
 
+/// Where a word of the environment that makes no sense comes from.
+const SETS: &str = "a launcher such as torchrun sets it";
+
 impl Torchrun {
-    /// Reads it; `variable` looks one up. `None` when there is no `RANK` or no `WORLD_SIZE`, and when the world is this process alone.
+    /// Reads it; `variable` looks one up. `None` when none of `RANK`, `WORLD_SIZE` and `LOCAL_RANK` is set, and when the world is this
+    /// process alone.
     ///
     /// # Errors
     ///
-    /// When a variable is no number, or a rank is not below its world.
+    /// When a variable is no number, a rank is not below its world, or only some are set of those that belong together.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Torchrun>, Trouble> {
         let number = |name: &str, least: u64, most: u64, expected: &str| {
             let Some(text) = variable(name) else { return Ok(None) };
@@ -30,12 +39,30 @@ impl Torchrun {
                 Ok(number) if (least..=most).contains(&number) => Ok(Some(number as u16)),
                 _ => {
                     let wrong = Diagnostic::new(format!("`{name}` in the environment makes no sense"));
-                    let hint = format!("a launcher such as torchrun sets it; without one, `unset {name}`");
+                    let hint = format!("{SETS}; without one, `unset {name}`");
                     Err(Trouble::from(wrong.at(Some(&place(name, &text))).expected(expected).hint(hint)))
                 }
             }
         };
-        let (Some(_), Some(_)) = (variable("RANK"), variable("WORLD_SIZE")) else { return Ok(None) };
+        let lacks = |name: &str, other: &str, hint: String| {
+            let text = variable(name).unwrap_or_default();
+            let wrong =
+                Diagnostic::new(format!("`{name}` is in the environment, and `{other}` is not")).at(Some(&place(name, &text)));
+            Err(Trouble::from(wrong.expected(format!("`{other}` beside it")).hint(hint)))
+        };
+        let is_set = |name: &str| variable(name).is_some();
+        match (is_set("RANK"), is_set("WORLD_SIZE")) {
+            (true, true) => {}
+            (true, false) => return lacks("RANK", "WORLD_SIZE", format!("{SETS}; without one, `unset RANK`")),
+            // The world of one process needs no rank.
+            (false, true) if variable("WORLD_SIZE").is_some_and(|world| world.trim() != "1") => {
+                return lacks("WORLD_SIZE", "RANK", format!("{SETS}; without one, `unset WORLD_SIZE`"));
+            }
+            (false, false) if is_set("LOCAL_RANK") => {
+                return lacks("LOCAL_RANK", "RANK", format!("{SETS}; without one, `unset LOCAL_RANK`"));
+            }
+            (false, _) => return Ok(None),
+        }
         let most = u64::from(u16::MAX);
         let world = number("WORLD_SIZE", 1, most, "a whole number from 1 to 65535: the processes of the job")?.unwrap_or(1);
         let last = u64::from(world) - 1;
@@ -51,12 +78,43 @@ impl Torchrun {
             ),
             None => number("LOCAL_RANK", 0, last, &below(&format!("`WORLD_SIZE={world}`"), last)),
         }?;
-        let port = number("MASTER_PORT", 1, most, "a port, from 1 to 65535")?;
         // Where torchrun's agent keeps the job's store at that port itself, the next one is this program's.
         let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|word| word == "True");
-        let port = port.and_then(|port| port.checked_add(u16::from(taken)));
-        let master = variable("MASTER_ADDR").filter(|address| !address.is_empty()).zip(port);
-        Ok((world > 1).then_some(Torchrun { rank, world, local_rank, master }))
+        let (most, ports) = match taken {
+            true => (most - 1, "a port from 1 to 65534, since torchrun's agent has it, and the next one is this program's"),
+            false => (most, "a port, from 1 to 65535"),
+        };
+        let port = number("MASTER_PORT", 1, most, ports)?.map(|port| port + u16::from(taken));
+        let address = variable("MASTER_ADDR").filter(|address| !address.is_empty());
+        let both = "together they say where ranks meet; without both each steps by itself";
+        let master = match (world > 1, address, port) {
+            (true, Some(_), None) => return lacks("MASTER_ADDR", "MASTER_PORT", both.to_owned()),
+            (true, None, Some(_)) => return lacks("MASTER_PORT", "MASTER_ADDR", both.to_owned()),
+            (_, address, port) => address.zip(port),
+        };
+        let job = variable("TORCHELASTIC_RUN_ID").filter(|id| !id.is_empty() && id != "none");
+        Ok((world > 1).then_some(Torchrun { rank, world, local_rank, master, job }))
+    }
+
+    /// What all processes of the job must have in common, for [`processes::meet`](crate::measure::processes::meet): the job, and what
+    /// decides which samples a rank loads and how many steps it does.
+    pub fn settings(&self, scenario: &Scenario, samples: &Samples) -> Vec<Setting> {
+        let (loader, images) = (&scenario.loader, Fingerprint::of(samples));
+        let job = self.job.iter().map(|job| ("TORCHELASTIC_RUN_ID", job.clone()));
+        let all = [
+            ("WORLD_SIZE", self.world.to_string()),
+            ("seed", scenario.seed.to_string()),
+            ("dataset.count", images.count.to_string()),
+            ("dataset: bytes of the largest image", images.bytes_most.to_string()),
+            ("loader.batch", loader.batch.to_string()),
+            ("loader.size", loader.size.to_string()),
+            ("loader.epochs", loader.epochs.to_string()),
+            ("loader.shuffle", loader.shuffle.to_string()),
+            ("loader.drop_last", loader.drop_last.to_string()),
+            ("loader.tail", loader.tail.to_string()),
+        ];
+        // One line each.
+        job.chain(all).map(|(name, value)| (name.to_owned(), value.escape_debug().to_string())).collect()
     }
 
     /// The scenario's fields that say the same.
@@ -108,7 +166,7 @@ mod tests {
     }
 
     fn rank(rank: u16, world: u16) -> Torchrun {
-        Torchrun { rank, world, local_rank: None, master: None }
+        Torchrun { rank, world, local_rank: None, master: None, job: None }
     }
 
     #[test]
@@ -126,7 +184,11 @@ mod tests {
         assert_eq!(read(&all[..2]), Ok(Some(rank(5, 8))));
         let agent = [&all[..], &[("TORCHELASTIC_USE_AGENT_STORE", "True")]].concat();
         assert_eq!(read(&agent).unwrap().unwrap().master, Some(("node-0".to_owned(), 29501)), "the agent has the port");
-        assert_eq!(read(&all[1..]), Ok(None), "a world alone says nothing");
+        let named = read(&[&all[..], &[("TORCHELASTIC_RUN_ID", "nightly")]].concat()).unwrap().unwrap();
+        assert_eq!(named.job.as_deref(), Some("nightly"));
+        let unnamed = read(&[&all[..], &[("TORCHELASTIC_RUN_ID", "none")]].concat()).unwrap().unwrap();
+        assert_eq!(unnamed.job, None, "what torchrun calls a job without a name");
+        assert_eq!(read(&[("WORLD_SIZE", "1")]), Ok(None), "it is alone");
         assert_eq!(read(&[("RANK", "0"), ("WORLD_SIZE", "1")]), Ok(None), "it is alone");
         assert_eq!(read(&[]), Ok(None));
     }
@@ -149,6 +211,55 @@ mod tests {
             let wrong = read(&all).unwrap_err();
             assert!(wrong.contains(&format!("`{name}` in the environment makes no sense")), "{wrong}");
         }
+    }
+
+    #[test]
+    fn variables_that_belong_together_are_set_together() {
+        insta::assert_snapshot!(read(&[("RANK", "1")]).unwrap_err(), @"
+        error: `RANK` is in the environment, and `WORLD_SIZE` is not
+         --> the environment
+          |
+          | RANK=1
+          |      ^ expected `WORLD_SIZE` beside it
+        hint: a launcher such as torchrun sets it; without one, `unset RANK`
+        ");
+        let two = [("RANK", "0"), ("WORLD_SIZE", "2")];
+        for (more, name, lacks) in [
+            (&[("WORLD_SIZE", "2")][..], "WORLD_SIZE", "RANK"),
+            (&[("LOCAL_RANK", "0")], "LOCAL_RANK", "RANK"),
+            (&[two[0], two[1], ("MASTER_ADDR", "node-0")], "MASTER_ADDR", "MASTER_PORT"),
+            (&[two[0], two[1], ("MASTER_PORT", "29500")], "MASTER_PORT", "MASTER_ADDR"),
+        ] {
+            let wrong = read(more).unwrap_err();
+            assert!(wrong.contains(&format!("`{name}` is in the environment, and `{lacks}` is not")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_port_after_the_agents_must_be_one() {
+        let last = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node-0"), ("MASTER_PORT", "65535")];
+        assert_eq!(read(&last).unwrap().unwrap().master, Some(("node-0".to_owned(), 65535)));
+        let wrong = read(&[&last[..], &[("TORCHELASTIC_USE_AGENT_STORE", "True")]].concat()).unwrap_err();
+        assert!(wrong.contains("MASTER_PORT=65535") && wrong.contains("expected a port from 1 to 65534"), "{wrong}");
+    }
+
+    #[test]
+    fn processes_of_one_job_have_in_common_what_decides_their_plans() {
+        let samples = Samples::listed(vec![crate::sim::Size { bytes: 7, pixels: 0 }; 3]);
+        let of = |sets: &[&str]| {
+            let scenario = load("quickstart", &Overrides::set(sets.iter().copied())).unwrap();
+            rank(1, 2).settings(&scenario, &samples)
+        };
+        let ours = of(&[]);
+        assert_eq!(ours, of(&["consumer.step=7 ms", "loader.threads=3", "consumer.leave_after=1"]), "each may have its own");
+        for set in ["seed=9", "loader.batch=16", "loader.size=32", "loader.epochs=7", "loader.shuffle=false", "loader.tail=pad"] {
+            let (name, _) = set.split_once('=').unwrap();
+            let theirs = of(&[set]);
+            let differ: Vec<&str> =
+                ours.iter().zip(&theirs).filter(|(a, b)| a != b).map(|((name, _), _)| name.as_str()).collect();
+            assert_eq!(differ, [name]);
+        }
+        assert!(ours.contains(&("dataset.count".to_owned(), "3".to_owned())), "{ours:?}");
     }
 
     #[test]

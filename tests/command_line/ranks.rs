@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -13,8 +13,16 @@ use serde_json::Value;
 use super::{report, stderr, towtank};
 
 /// Variables that a launcher sets.
-const LAUNCHED: [&str; 7] =
-    ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"];
+const LAUNCHED: [&str; 8] = [
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_RUN_ID",
+];
 
 /// A folder of so many images.
 fn images(count: u64) -> tempfile::TempDir {
@@ -121,17 +129,19 @@ fn ranks_on_several_nodes_are_only_simulated() {
 fn processes_take_their_ranks_from_the_environment_and_share_the_epoch() {
     let data = images(21);
     let folder = tempfile::tempdir().unwrap();
-    let (trace, port) = (|rank: &str| folder.path().join(format!("{rank}.json")), free_port());
+    // All have the same command line, and files of their own.
+    let (trace, port) = (|rank: &str| folder.path().join(format!("run.rank{rank}.json")), free_port());
     let meet = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())];
     for variables in [&meet[..], &[]] {
         let start = |rank: &'static str| {
-            let command = run(data.path(), &["--trace", trace(rank).to_str().unwrap()]);
+            let command = run(data.path(), &["--trace", folder.path().join("run.json").to_str().unwrap()]);
             launched(command, &[&[("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank)], variables].concat())
         };
         let ended = ["0", "1"].map(start).map(|child| child.wait_with_output().unwrap());
         for (rank, output) in (0..).zip(&ended) {
             let told = stderr(output);
             assert_eq!(output.status.code(), Some(0), "{told}");
+            assert!(told.contains(&format!("trace written to `{}`", trace(&rank.to_string()).display())), "{told}");
             assert!(told.contains(&format!("note: rank {rank} of 2, local rank {rank}, as the environment says; it ")), "{told}");
             let ranks = report(output)["measured"]["ranks"].clone();
             assert_eq!(
@@ -161,6 +171,69 @@ fn a_process_that_ends_early_leaves_the_others_to_their_steps() {
         column(&report(&output)["measured"]["ranks"], "steps")[0]
     });
     assert_eq!(steps, [1, 2, 2]);
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_others_and_is_named() {
+    let (data, port) = (images(24), free_port());
+    let start = |rank: &'static str| {
+        let meet = [("RANK", rank), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())];
+        // Steps of rank 1 never end, so that it is in one when it is killed.
+        let step = if rank == "1" { "consumer.step=1000 s" } else { "consumer.step=1 ms" };
+        launched(run(data.path(), &["--set", step]), &meet)
+    };
+    // Rank 0 listens until all have met.
+    let listens = || TcpStream::connect(("127.0.0.1", port.parse().unwrap())).is_ok();
+    let mut first = start("0");
+    let mut wait = |listening: bool| {
+        while listens() != listening && first.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+    };
+    wait(true);
+    let [mut killed, second] = ["1", "2"].map(start);
+    wait(false);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    for child in [first, second] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains("rank 1 is lost: its process ended without a goodbye"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn processes_of_two_jobs_at_one_port_do_not_mix() {
+    let (data, port) = (images(8), free_port());
+    let start = |rank: &'static str, more: &[&str]| {
+        let meet = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())];
+        launched(run(data.path(), more), &meet)
+    };
+    let first = start("0", &[]);
+    let other = start("1", &["--set", "loader.batch=2"]).wait_with_output().unwrap();
+    assert_eq!(other.status.code(), Some(1));
+    let told = stderr(&other);
+    assert!(told.contains("sends this process away") && told.contains("`loader.batch` is 4 at rank 0 and 2 here"), "{told}");
+    assert!(told.contains("hint: all processes of a job are started alike"), "{told}");
+    let [first, second] = [first, start("1", &[])].map(|child| child.wait_with_output().unwrap());
+    assert_eq!((first.status.code(), second.status.code()), (Some(0), Some(0)), "{}", stderr(&first));
+    assert!(stderr(&first).contains("note: a process that is rank 1 from 127.0.0.1 was sent away"), "{}", stderr(&first));
+}
+
+#[test]
+fn only_run_is_one_of_several_processes() {
+    let told = |args: &[&str], code: i32| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_towtank")).args(args).envs([("RANK", "1"), ("WORLD_SIZE", "2")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let refused = told(&["compare", "quickstart"], 2);
+    assert!(refused.contains("this process is rank 1 of 2") && refused.contains("`--ranks 2` compares"), "{refused}");
+    let sim = told(&["sim", "slow-consumer"], 0);
+    assert!(sim.contains("note: rank 1 of 2 in the environment changes nothing here: this process simulates all ranks"), "{sim}");
+    let check = told(&["check", "slow-consumer", "--seeds", "1", "--samples", "4"], 0);
+    assert!(check.contains("`--shard I/N` has each check a part"), "{check}");
 }
 
 #[test]
