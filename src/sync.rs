@@ -1,14 +1,13 @@
 //! What passes between threads, and the primitives it is made of.
 //!
-//! Control logic lives on one thread and needs none of this. Between threads there are four structures, all of them a mutex around a
+//! Control logic lives on one thread and needs none of this. Between threads there are five structures, all of them a mutex around a
 //! few fields, and all of them checked by loom in `tests/loom.rs`:
 //!
 //! - [`JobQueue`]: jobs, from the scheduler to the threads that run them;
 //! - [`Leaf`]: one job and its answer, owned by whoever may touch it next;
 //! - [`Handoff`]: answers of leaves, from many threads to the scheduler, which it wakes lazily;
-//! - [`mailbox()`]: batches and their memory, between the scheduler and the consumer's thread.
-//!
-//! A fifth, [`Party`], is where the consumers of several ranks meet after every step.
+//! - [`mailbox()`]: batches and their memory, between the scheduler and the consumer's thread;
+//! - [`Party`]: where the consumers of several ranks meet after every step.
 //!
 //! Mutexes and condition variables come from `std` or, under `--cfg towtank_loom`, from loom. Nothing that can panic runs under one
 //! of these locks, so a poisoned lock is taken as it is.

@@ -20,7 +20,7 @@ use std::{
 use loom::{future::block_on, model::Builder, thread};
 use towtank::{
     machine::{Slot, slab},
-    sync::{GivenUp, Handoff, JobQueue, Leaf, TryRecvError, TrySendError, mailbox},
+    sync::{GivenUp, Handoff, JobQueue, Leaf, Party, TryRecvError, TrySendError, mailbox},
 };
 
 const NEVER: usize = usize::MAX;
@@ -322,6 +322,40 @@ fn a_receiver_that_leaves_loses_no_item_and_wakes_the_sender() {
     });
 }
 
+/// Parties that meet so often each and then go, each on a thread of its own but the last, which stays here. None passes a meeting before all
+/// who come to it have.
+fn meet<const N: usize>(often: [u64; N]) {
+    let came = Arc::new([(); N].map(|()| Plain::new(0)));
+    let parties = Party::of(N as u32).into_iter().enumerate().map(|(who, mut party)| {
+        let came = came.clone();
+        move || {
+            for step in 0..often[who] {
+                came[who].fetch_add(1, SeqCst);
+                assert_eq!(party.meet(), step);
+                let others = came.iter().zip(often).filter(|(_, often)| *often > step);
+                assert!(others.into_iter().all(|(came, _)| came.load(SeqCst) as u64 > step), "all have come to meeting {step}");
+            }
+        }
+    });
+    let mut parties = parties.collect::<Vec<_>>();
+    let here = parties.pop().expect("there is one");
+    let threads: Vec<_> = parties.into_iter().map(thread::spawn).collect();
+    here();
+    threads.into_iter().for_each(|thread| thread.join().expect("a panic would have ended the model"));
+}
+
+#[test]
+fn parties_pass_a_meeting_when_all_have_come() {
+    explore(|| meet([2, 2]));
+    explore(|| meet([1, 1, 1]));
+}
+
+#[test]
+fn a_party_that_goes_wakes_whoever_waits_for_it() {
+    explore(|| meet([1, 2]));
+    explore(|| meet([0, 1, 1]));
+}
+
 /// Each mutant runs in a process of its own, since a failing model aborts.
 #[test]
 fn every_mutant_is_caught() {
@@ -329,6 +363,7 @@ fn every_mutant_is_caught() {
         ("mutant_a_thread_that_looks_at_the_queue_before_it_has_the_lock_is_overtaken", "deadlock"),
         ("mutant_a_scheduler_that_looks_first_and_registers_later_sleeps_for_ever", "deadlock"),
         ("mutant_news_before_the_answer_finds_nothing", "the answer comes before its news"),
+        ("mutant_a_party_that_goes_without_a_word_is_waited_for", "deadlock"),
     ] {
         let this = std::env::current_exe().expect("a test is a program");
         let run = std::process::Command::new(this).args([mutant, "--exact", "--ignored", "--nocapture"]).output();
@@ -383,5 +418,18 @@ fn mutant_news_before_the_answer_finds_nothing() {
         });
         gather(&handoff, 1);
         leaf.take().expect("the answer comes before its news");
+    });
+}
+
+#[test]
+#[ignore = "it must fail, as `every_mutant_is_caught` checks"]
+fn mutant_a_party_that_goes_without_a_word_is_waited_for() {
+    explore(|| {
+        let mut parties = Party::of(2);
+        let quiet = parties.pop();
+        let mut waits = parties.pop().expect("there are two");
+        let thread = thread::spawn(move || waits.meet());
+        std::mem::forget(quiet);
+        thread.join().expect("a panic would have ended the model");
     });
 }
