@@ -2,7 +2,7 @@
 //! invariant that forbids it, and nothing in the same loader without it, under schedules by chance and under those by priorities.
 //!
 //! `TOWTANK_ZOO=table cargo test --test zoo -- --nocapture` looks at all of them from 20 starting points and writes
-//! `docs/zoo.md`.
+//! `docs/zoo.md`; `TOWTANK_ZOO=shrunk` prints how small the failure of each gets.
 
 #![expect(unreachable_pub, reason = "one crate, whose parts see each other")]
 
@@ -48,8 +48,13 @@ fn main() {
         entries.sort_unstable();
         if entries == Defect::ALL { Ok(()) } else { Err("the table and the defects differ".into()) }
     }));
-    if std::env::var_os("TOWTANK_ZOO").is_some_and(|wish| wish == "table") {
-        trials = vec![Trial::test("table", || Ok(table::written()?))];
+    if let Some(wish) = std::env::var_os("TOWTANK_ZOO") {
+        let work = match wish.to_str() {
+            Some("table") => table::written,
+            Some("shrunk") => table::shrunk,
+            _ => panic!("TOWTANK_ZOO is {wish:?}, which is neither `table` nor `shrunk`"),
+        };
+        trials = vec![Trial::test("wish", move || Ok(work()?))];
         arguments.test_threads = Some(1);
     }
     libtest_mimic::run(&arguments, trials).exit();

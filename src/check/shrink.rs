@@ -1,9 +1,10 @@
 //! From a failure to the smallest case that still fails in the same way.
 //!
-//! First what is loaded and by how many, then what goes wrong, then the schedule. A smaller case has other choices to make, so each is
-//! tried under a few schedules: first come, first served, then the one it had, then others by chance. In the end the choices that
-//! differ from the default are deleted by halves, as in delta debugging (Zeller and Hildebrandt, 2002). The same invariant has to
-//! stay broken, and the number of runs is bounded.
+//! First what is loaded and by how many, then what goes wrong, then the schedule. Numbers go down together as long as they can, since a
+//! window of batches is only crossed by fewer samples where batches are smaller too, and then one by one. A smaller case has other choices
+//! to make, so each is tried under a few schedules: first come, first served, then the one it had, then others by chance, and under many
+//! others once it gets no smaller. In the end the choices that differ from the default are deleted by halves, as in delta debugging (Zeller and
+//! Hildebrandt, 2002). The same invariant has to stay broken, and the number of runs is bounded.
 
 use super::{
     case::{Base, Case, count, cut},
@@ -22,8 +23,8 @@ use crate::{
 /// Looks that shrinking one failure may take.
 pub const LOOKS_MOST: u64 = 4000;
 
-/// Schedules that a smaller case is tried under, beside first come, first served and its own.
-const OTHER_SCHEDULES: u64 = 3;
+/// Schedules that a smaller case is tried under, beside first come, first served and its own: at first, and when it gets no smaller.
+const OTHER_SCHEDULES: [u64; 2] = [3, 40];
 
 /// The smallest case that was found.
 pub struct Shrunk {
@@ -37,6 +38,13 @@ pub struct Shrunk {
     pub looks: u64,
     /// How large the case was that failed first.
     pub from: Size,
+}
+
+impl Shrunk {
+    /// How large it is.
+    pub fn size(&self) -> Size {
+        Size::of(&self.case, &self.run)
+    }
 }
 
 /// How large a case is, and its run.
@@ -72,22 +80,34 @@ impl Size {
     }
 }
 
+/// Numbers at most so far above the least are tried one by one.
+const EACH_BELOW: u64 = 16;
+
 struct Shrinker<'a> {
     base: &'a Base,
     design: &'a dyn Design,
     best: Shrunk,
+    other_schedules: u64,
 }
 
 /// Shrinks a case that fails.
 pub(super) fn shrink(base: &Base, design: &dyn Design, case: Case, finding: Finding, run: Run) -> Shrunk {
     let from = Size::of(&case, &run);
     let best = Shrunk { case, finding, run, looks: 0, from };
-    let mut shrinker = Shrinker { base, design, best };
-    loop {
-        let before = shrinker.size();
-        shrinker.settings();
-        shrinker.faults();
-        if shrinker.size() >= before || shrinker.is_spent() {
+    let mut shrinker = Shrinker { base, design, best, other_schedules: 0 };
+    for other_schedules in OTHER_SCHEDULES {
+        shrinker.other_schedules = other_schedules;
+        loop {
+            let before = shrinker.size();
+            shrinker.settings();
+            shrinker.together();
+            shrinker.faults();
+            if shrinker.size() >= before || shrinker.is_spent() {
+                break;
+            }
+        }
+        // A schedule that everybody has needs no others.
+        if shrinker.best.case.chooser == Chooser::Fifo {
             break;
         }
     }
@@ -131,7 +151,7 @@ impl Shrinker<'_> {
     fn take(&mut self, case: Case) -> bool {
         let own = case.chooser.clone();
         let seed = case.scenario.seed;
-        let others = (1..=OTHER_SCHEDULES).map(|k| match own {
+        let others = (1..=self.other_schedules).map(|k| match own {
             Chooser::Pct { depth, length, .. } => Chooser::Pct { seed: seed.wrapping_add(k), depth, length },
             _ => Chooser::Random(seed.wrapping_add(k)),
         });
@@ -162,12 +182,16 @@ impl Shrinker<'_> {
         case
     }
 
-    /// Lowers a number as far as it goes, the least first.
+    /// Lowers a number as far as it goes, the least first: small ones by each that is less, since a case may fail with few samples and
+    /// with many and not between, others by halves.
     fn lower(&mut self, get: Get, set: Set, least: u64) {
         let mut fails_not = least;
         while get(&self.best.case) > least && !self.is_spent() {
             let now = get(&self.best.case);
-            let candidates = [least, fails_not + (now - fails_not) / 2, now - 1];
+            let candidates = match now - least {
+                few if few <= EACH_BELOW => (least..now).collect(),
+                _ => vec![least, fails_not + (now - fails_not) / 2, now - 1],
+            };
             let taken = candidates.into_iter().find(|value| {
                 *value < now && {
                     let case = self.with(|case| set(case, *value));
@@ -188,6 +212,32 @@ impl Shrinker<'_> {
         if there(&self.best.case) {
             let case = self.with(clear);
             self.take(case);
+        }
+    }
+
+    /// Lowers all numbers at once as far as they go: to a quarter, to half, to three quarters.
+    fn together(&mut self) {
+        let smaller = |n: u64, quarters: u64, least: u64| (n * quarters / 4).max(least);
+        let mut all_at = 1;
+        while all_at < 4 && !self.is_spent() {
+            let before = self.size();
+            let case = self.with(|case| {
+                let scale = |n: u64, least: u64| smaller(n, all_at, least);
+                let samples = scale(count(&case.scenario), 1);
+                cut(&mut case.scenario, samples);
+                let loader = &mut case.scenario.loader;
+                loader.batch = scale(loader.batch, 1);
+                loader.lanes = loader.lanes.map(|n| scale(n, 1));
+                loader.threads = loader.threads.map(|n| scale(n, 1));
+                loader.ring = loader.ring.map(|n| scale(n, loader.batch));
+                loader.prefetch = scale(loader.prefetch, 1);
+                let consumer = &mut case.scenario.consumer;
+                consumer.hold = scale(consumer.hold, 1);
+                consumer.leave_after = consumer.leave_after.map(|n| scale(n, 1));
+                case.resume_after = case.resume_after.map(|n| scale(n, 0));
+            });
+            let taken = self.take(case) && self.size() < before;
+            all_at = if taken { all_at } else { all_at + 1 };
         }
     }
 
@@ -224,6 +274,7 @@ impl Shrinker<'_> {
         self.clear(|c| c.scenario.loader.fetch_limit.is_some(), |c| c.scenario.loader.fetch_limit = None);
         self.clear(|c| c.scenario.loader.decode_limit.is_some(), |c| c.scenario.loader.decode_limit = None);
         self.clear(|c| c.scenario.loader.ring.is_some(), |c| c.scenario.loader.ring = None);
+        self.lower(|c| c.scenario.loader.ring.unwrap_or(1), |c, n| c.scenario.loader.ring = Some(n), 1);
         self.clear(
             |c| !c.scenario.consumer.step.is_zero(),
             |c| c.scenario.consumer.step = crate::units::Duration::new(0.0, "ms"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use towtank::check::{Checked, Schedule, check};
+use towtank::check::{Checked, Schedule, Size, check};
 
 use crate::zoo::{
     entry::{Entry, entries},
@@ -175,6 +175,42 @@ fn table() -> Result<Table, String> {
         _ = writeln!(table.rows, "{row}");
     }
     Ok(table)
+}
+
+/// Prints how small the failure of each defect gets: of the first seed that shows it, before and after.
+pub fn shrunk() -> Result<(), String> {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    println!("{:<6} {:>10} {:>8} {:>12} {:>12} {:>7}", "id", "samples", "lanes", "choices", "events", "looks");
+    for entry in entries() {
+        let kit = entry.kit(true);
+        let design = move |machine, job| kit::load(kit, machine, job);
+        let scenario = entry.scenario(0);
+        let checked = check(&scenario).design(&design).seeds(SEEDS).jobs(1).run().map_err(|error| error.to_string())?;
+        let shrunk = &checked.failures.first().ok_or_else(|| format!("{} is not found", entry.defect.id()))?.shrunk;
+        let size = shrunk.size();
+        let samples = |size: &Size| size.samples * u64::from(size.epochs);
+        let arrow = |of: fn(&Size) -> u64| format!("{} → {}", of(&shrunk.from), of(&size));
+        println!(
+            "{:<6} {:>10} {:>8} {:>12} {:>12} {:>7}",
+            entry.defect.id(),
+            format!("{} → {}", samples(&shrunk.from), samples(&size)),
+            arrow(|size| size.lanes.unwrap_or(0)),
+            arrow(|size| size.choices as u64),
+            arrow(|size| size.events as u64),
+            shrunk.looks,
+        );
+        before.push(shrunk.from.events);
+        after.push((samples(&size) as usize, size.choices, size.events));
+    }
+    let middle = |mut of: Vec<usize>| {
+        of.sort_unstable();
+        (of[of.len() / 2], of[of.len() * 9 / 10], of[of.len() - 1])
+    };
+    println!("median, nine tenths, most; events before: {:?}", middle(before));
+    println!("samples: {:?}", middle(after.iter().map(|(samples, ..)| *samples).collect()));
+    println!("choices: {:?}", middle(after.iter().map(|(_, choices, _)| *choices).collect()));
+    println!("events: {:?}", middle(after.iter().map(|(.., events)| *events).collect()));
+    Ok(())
 }
 
 /// Writes `docs/zoo.md`.
