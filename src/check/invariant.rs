@@ -23,6 +23,7 @@ mod epochs;
 mod errors;
 mod justified;
 mod memory;
+mod places;
 mod progress;
 mod ranks;
 mod retries;

@@ -147,7 +147,8 @@ fn simulate(
         let loads = plans.iter().map(load).collect();
         all_ranks(machine, loads)
     };
-    let simulation = Simulation::new(config).recorder(Recorder::new().keep_events().keep_checkpoints()).journal(journal);
+    let simulation =
+        Simulation::new(config).recorder(Recorder::new().without_summary().keep_events().keep_checkpoints()).journal(journal);
     let ended = catch_unwind(AssertUnwindSafe(|| simulation.run(root)));
     let mut run = match ended {
         Ok(Ok(mut outcome)) => Run {

@@ -4,13 +4,15 @@ use std::io;
 
 use super::{Checkpoints, Event, Sink, StageId, Summary, Timeline, TraceHash};
 
-/// Takes a machine's events as they come: always into a [hash](TraceHash) and a [summary](Summary), on demand into a list
-/// and a [sink](Sink) too.
+/// Takes a machine's events as they come: always into a [hash](TraceHash), into a [summary](Summary) unless nobody wants one, and on demand
+/// into a list and a [sink](Sink) too.
 ///
 /// One writer: the scheduler. It is the simulator's hottest call, so it allocates nothing per event.
 pub struct Recorder {
     hash: TraceHash,
+    count: u64,
     summary: Summary,
+    summarizes: bool,
     kept: Option<Vec<Event>>,
     checkpoints: Option<Checkpoints>,
     timeline: Option<Box<Timeline>>,
@@ -28,7 +30,9 @@ impl Recorder {
     pub fn new() -> Recorder {
         Recorder {
             hash: TraceHash::EMPTY,
+            count: 0,
             summary: Summary::new(),
+            summarizes: true,
             kept: None,
             checkpoints: None,
             timeline: None,
@@ -36,6 +40,12 @@ impl Recorder {
             tells_more: false,
             names: Vec::new(),
         }
+    }
+
+    /// Leaves the summary out: it stays that of no events. For thousands of short runs that are looked at event by event.
+    pub fn without_summary(mut self) -> Recorder {
+        self.summarizes = false;
+        self
     }
 
     /// Keeps every event too: 40 bytes each, with room for those of a short run from the beginning.
@@ -77,7 +87,10 @@ impl Recorder {
     #[inline(always)]
     pub fn record(&mut self, event: Event) {
         self.hash.update(&event);
-        self.summary.update(&event);
+        self.count += 1;
+        if self.summarizes {
+            self.summary.update(&event);
+        }
         if self.tells_more {
             self.tell_more(event);
         }
@@ -142,7 +155,7 @@ impl Recorder {
 
     /// How many events there were.
     pub fn count(&self) -> u64 {
-        self.summary.events()
+        self.count
     }
 
     /// Hash of all events so far.
@@ -156,7 +169,7 @@ impl Recorder {
         self.sink.as_mut().map_or(Ok(()), |sink| sink.finish())
     }
 
-    /// What the events so far amount to.
+    /// What the events so far amount to; nothing [without a summary](Recorder::without_summary).
     pub fn summary(&self) -> &Summary {
         &self.summary
     }

@@ -1,8 +1,6 @@
 //! Every sample once, and in order: what [`Deliveries`] found, rank by rank.
 
-use std::collections::BTreeSet;
-
-use super::{Asked, Broken, Ended, Invariant, name, of_rank};
+use super::{Asked, Broken, Ended, Invariant, name, of_rank, places::Places};
 use crate::{
     check::design::Got,
     scenario::{Deliveries, Findings},
@@ -16,7 +14,7 @@ pub struct ExactlyOnce {
     ranks: Ranks,
     /// Samples of the dataset, of which those at later places are padding.
     samples: u64,
-    came: BTreeSet<(u16, u32, u64)>,
+    came: Places<()>,
 }
 
 /// Samples come as planned: epoch after epoch, and in [plan order](crate::loader::Order::Plan) each epoch in its order. It is broken by a
@@ -27,7 +25,7 @@ impl ExactlyOnce {
     /// Before a run.
     pub fn new(asked: Asked<'_>) -> ExactlyOnce {
         let samples = asked.ranks.first().map_or(0, |rank| rank.settings.samples);
-        ExactlyOnce { ranks: Ranks::new(asked), samples, came: BTreeSet::new() }
+        ExactlyOnce { ranks: Ranks::new(asked), samples, came: Places::new() }
     }
 }
 
@@ -48,7 +46,7 @@ impl Invariant for ExactlyOnce {
         found.map_or(Ok(()), |found| found.exactly_once.map_err(|why| self.ranks.broken(got, why)))?;
         let items = got.items.iter().chain(got.skipped.iter().map(|skipped| &skipped.item));
         for item in items.filter(|item| item.position < self.samples) {
-            if !self.came.insert((got.rank, item.epoch, item.sample)) {
+            if self.came.insert((got.rank, item.epoch, item.sample), ()).is_some() {
                 return Err(self.ranks.broken(got, format!("{} came before at another position of the epoch", name(item))));
             }
         }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Asked, Broken, Ended, Invariant, name, of_rank};
+use super::{Asked, Broken, Ended, Invariant, name, of_rank, places::Places};
 use crate::{
     check::design::{Got, RankEnd},
     failure::FailureKind,
@@ -29,7 +29,7 @@ pub struct ErrorsJustified<'a> {
     /// Ranks of which a copy failed.
     copy_failed: BTreeSet<u16>,
     /// Decode jobs that are submitted and have not ended, with when.
-    jobs: BTreeMap<(u16, u32, u64), Time>,
+    jobs: Places<Time>,
     /// The longest that a job of each rank took.
     longest: BTreeMap<u16, Duration>,
 }
@@ -42,7 +42,7 @@ impl<'a> ErrorsJustified<'a> {
             told: BTreeMap::new(),
             given_up: BTreeSet::new(),
             copy_failed: BTreeSet::new(),
-            jobs: BTreeMap::new(),
+            jobs: Places::new(),
             longest: BTreeMap::new(),
         }
     }
@@ -99,12 +99,16 @@ impl<'a> ErrorsJustified<'a> {
         }
     }
 
-    /// A job has ended, or is looked at for the last time.
+    /// A job has ended.
     fn job(&mut self, key: (u16, u32, u64), now: Time) {
-        if let Some(submitted) = self.jobs.remove(&key) {
-            let longest = self.longest.entry(key.0).or_default();
-            *longest = (*longest).max(now - submitted);
+        if let Some(submitted) = self.jobs.remove(key) {
+            self.took(key.0, now - submitted);
         }
+    }
+
+    fn took(&mut self, rank: u16, time: Duration) {
+        let longest = self.longest.entry(rank).or_default();
+        *longest = (*longest).max(time);
     }
 }
 
@@ -136,9 +140,8 @@ impl Invariant for ErrorsJustified<'_> {
     }
 
     fn end(&mut self, ended: &Ended<'_>) -> Result<(), Broken> {
-        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.job(key, ended.at);
-        }
+        let jobs = std::mem::replace(&mut self.jobs, Places::new());
+        jobs.iter().for_each(|(rank, submitted)| self.took(rank, ended.at - *submitted));
         for end in ended.ends {
             let (Some(_), Some(resolved)) = (&end.outcome, self.asked.ranks.get(usize::from(end.rank))) else { continue };
             let broken = |why: String| {

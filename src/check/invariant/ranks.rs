@@ -1,8 +1,6 @@
 //! Ranks share an epoch.
 
-use std::collections::BTreeMap;
-
-use super::{Asked, Broken, Ended, Invariant, name};
+use super::{Asked, Broken, Ended, Invariant, name, places::Places};
 use crate::{
     check::design::Got,
     loader::{Resolved, Tail},
@@ -15,16 +13,19 @@ use crate::{
 pub struct RanksShare<'a> {
     asked: Asked<'a>,
     /// Who got a position, by epoch.
-    owners: BTreeMap<(u32, u64), u16>,
+    owners: Places<u16>,
     /// Who got a sample, by epoch: a loader that shuffles by itself may give one sample to two ranks at positions that differ.
-    of_samples: BTreeMap<(u32, u64), u16>,
+    of_samples: Places<u16>,
     batches: Vec<u64>,
 }
+
+/// What stands for the rank where a table is of all of them.
+const ALL: u16 = 0;
 
 impl<'a> RanksShare<'a> {
     /// Before a run.
     pub fn new(asked: Asked<'a>) -> RanksShare<'a> {
-        RanksShare { asked, owners: BTreeMap::new(), of_samples: BTreeMap::new(), batches: vec![0; asked.ranks.len()] }
+        RanksShare { asked, owners: Places::new(), of_samples: Places::new(), batches: vec![0; asked.ranks.len()] }
     }
 
     fn is_whole(&self) -> bool {
@@ -35,7 +36,7 @@ impl<'a> RanksShare<'a> {
     fn give(&mut self, rank: u16, item: &Item) -> Result<(), Broken> {
         let broken =
             |other: u16| Err(Broken::new(format!("{} went to rank {other} and to rank {rank}", name(item))).by(rank, *item));
-        match self.owners.insert((item.epoch, item.position), rank) {
+        match self.owners.insert((ALL, item.epoch, item.position), rank) {
             Some(other) if other != rank => return broken(other),
             _ => {}
         }
@@ -45,12 +46,12 @@ impl<'a> RanksShare<'a> {
             let why = format!("rank {rank} repeats {} as padding, and the tail asks for none", name(item));
             return Err(Broken::new(why).by(rank, *item));
         }
-        match self.of_samples.get(&(item.epoch, item.sample)) {
+        match self.of_samples.get((ALL, item.epoch, item.sample)) {
             _ if padding => Ok(()),
             Some(other) if *other != rank => broken(*other),
             Some(_) => Ok(()),
             None => {
-                self.of_samples.insert((item.epoch, item.sample), rank);
+                self.of_samples.insert((ALL, item.epoch, item.sample), rank);
                 Ok(())
             }
         }
@@ -92,7 +93,7 @@ impl Invariant for RanksShare<'_> {
         let whole = |rank: &Resolved| rank.plan.start().epoch() + u32::from(rank.plan.start().batches() > 0);
         for epoch in ranks.iter().map(whole).max().unwrap_or(0)..settings.epochs {
             for position in 0..settings.samples {
-                if !self.owners.contains_key(&(epoch, position)) && !unreported(ended, epoch, position) {
+                if self.owners.get((ALL, epoch, position)).is_none() && !unreported(ended, epoch, position) {
                     let why = format!("no rank was given position {position} of epoch {epoch}");
                     return Err(Broken::new(why));
                 }

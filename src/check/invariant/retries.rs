@@ -1,8 +1,6 @@
 //! A read is tried again only where that may help.
 
-use std::collections::BTreeMap;
-
-use super::{Asked, Broken, Invariant, of_rank};
+use super::{Asked, Broken, Invariant, of_rank, places::Places};
 use crate::{
     failure::FailureKind,
     machine::{Item, Time},
@@ -16,7 +14,7 @@ use crate::{
 pub struct RetriesJustified<'a> {
     asked: Asked<'a>,
     /// The last read of each sample that is being read.
-    reads: BTreeMap<(u16, u32, u64), Read>,
+    reads: Places<Read>,
 }
 
 /// A read, and how it ended.
@@ -30,7 +28,7 @@ struct Read {
 impl<'a> RetriesJustified<'a> {
     /// Before a run.
     pub fn new(asked: Asked<'a>) -> RetriesJustified<'a> {
-        RetriesJustified { asked, reads: BTreeMap::new() }
+        RetriesJustified { asked, reads: Places::new() }
     }
 
     /// What is wrong with this retry.
@@ -48,7 +46,7 @@ impl<'a> RetriesJustified<'a> {
         if paused + std::time::Duration::from_nanos(1) < pause / 2 {
             return Some(format!("{which} was tried again after {paused:?}, and its pause is {:?} at least", pause / 2));
         }
-        let read = self.reads.get(&(retry.rank, retry.epoch, retry.sample))?;
+        let read = self.reads.get((retry.rank, retry.epoch, retry.sample))?;
         let code = read.ended?;
         // The loader may hear of its end only after the deadline, if it is busy.
         let late = settings.fetch_deadline.is_some_and(|within| retry.since - read.queued >= within);
@@ -75,12 +73,12 @@ impl Invariant for RetriesJustified<'_> {
         match event.kind {
             Kind::Queued => _ = self.reads.insert(key, Read { queued: event.time, ended: None }),
             Kind::End => {
-                if let Some(read) = self.reads.get_mut(&key) {
+                if let Some(read) = self.reads.get_mut(key) {
                     read.ended = Some(None);
                 }
             }
             Kind::Fail => {
-                if let Some(read) = self.reads.get_mut(&key) {
+                if let Some(read) = self.reads.get_mut(key) {
                     read.ended = Some(Some(event.bytes));
                 }
             }

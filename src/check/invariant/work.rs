@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Asked, Broken, Invariant, of_rank};
+use super::{Asked, Broken, Invariant, of_rank, places::Places};
 use crate::{
     loader::{Order, Resolved},
     machine::{Item, Time},
@@ -43,8 +43,8 @@ struct Rank {
     /// Samples to a batch.
     batch: usize,
     /// Launches that no batch has, in order: their slots, and what has become of them.
-    line: VecDeque<(usize, (u32, u64))>,
-    fates: BTreeMap<(u32, u64), Fate>,
+    line: VecDeque<(usize, (u16, u32, u64))>,
+    fates: Places<Fate>,
     /// Whether each slot is free.
     free: Vec<bool>,
     /// Slots of batches that are sealed and not home.
@@ -80,7 +80,7 @@ impl Rank {
             epochs,
             batch: resolved.settings.batch,
             line: VecDeque::new(),
-            fates: BTreeMap::new(),
+            fates: Places::new(),
             free: vec![true; resolved.ring],
             away: BTreeMap::new(),
             copied: BTreeSet::new(),
@@ -115,8 +115,8 @@ impl Rank {
             }
         }
         self.free[slot] = false;
-        self.line.push_back((slot, (event.epoch, event.sample)));
-        self.fates.insert((event.epoch, event.sample), Fate::Open);
+        self.line.push_back((slot, (event.rank, event.epoch, event.sample)));
+        self.fates.insert((event.rank, event.epoch, event.sample), Fate::Open);
         self.launched += 1;
         self.go_on();
         self.could.take()
@@ -140,7 +140,7 @@ impl Rank {
     }
 
     fn resolve(&mut self, event: &Event, fate: Fate) {
-        let key = (event.epoch, event.sample);
+        let key = (event.rank, event.epoch, event.sample);
         if self.fates.insert(key, fate) == Some(Fate::Open) {
             self.resolved += 1;
         }
@@ -156,7 +156,7 @@ impl Rank {
         while (slots.len() as u64) < samples
             && let Some((slot, key)) = self.line.pop_front()
         {
-            if self.fates.remove(&key) == Some(Fate::Filled) {
+            if self.fates.remove(key) == Some(Fate::Filled) {
                 slots.push(slot);
             }
         }
