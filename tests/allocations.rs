@@ -1,9 +1,9 @@
-//! How much a leaf allocates on the real machine, once everything has grown.
+//! How much a leaf allocates on the real machine, and a batch on the simulated one, once everything has grown.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -13,6 +13,7 @@ use towtank::{
         Item, Machine, Op, Pixels, Work,
         real::{self, Config, RealMachine},
     },
+    scenario::{self, Overrides},
     source::{Folder, Source},
     trace::{Recorder, StageId},
 };
@@ -42,8 +43,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Whoever counts counts what all threads do.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_read_of_a_file_and_a_job_allocate_once_each() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let root = tempfile::tempdir().expect("a temporary folder");
     for i in 0..16 {
         std::fs::write(root.path().join(format!("{i}.jpg")), vec![i; 10_000 * (1 + usize::from(i))]).expect("a file");
@@ -74,4 +79,25 @@ fn a_read_of_a_file_and_a_job_allocate_once_each() {
     let allocations = handle.expect("threads").join().expect("it returns").value;
     // Tables of the trace and queues may still double once or twice.
     assert!((2000..2050).contains(&allocations), "{allocations} allocations for 1000 samples of two leaves each");
+}
+
+/// Allocations of a simulated run of so many epochs of 64 batches of eight, lent in their slots.
+fn simulated(epochs: u32) -> u64 {
+    let epochs = format!("loader.epochs={epochs}");
+    let sets = ["machine=reference-2core", "dataset.count=512", "loader.batch=8", &epochs];
+    let scenario = scenario::load("quickstart", &Overrides::set(sets)).expect("a scenario");
+    let machine = scenario.machine_model().expect("a model");
+    let samples = scenario.samples().expect("sizes").expect("no folder");
+    let before = COUNT.load(Relaxed);
+    scenario.simulate(&machine, &samples, Recorder::new()).expect("it fits together");
+    COUNT.load(Relaxed) - before
+}
+
+#[test]
+fn a_simulated_batch_allocates_what_its_leaves_do_and_nothing_of_its_own() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // A job has a cell for its answer; a read has none.
+    let allocations = simulated(8) - simulated(4);
+    let (batches, leaves) = (4 * 64, 8);
+    assert!((batches * leaves..batches * (leaves + 1)).contains(&allocations), "{allocations} for {batches} batches");
 }

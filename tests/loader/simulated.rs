@@ -3,10 +3,10 @@
 use std::{future::Future, sync::Arc};
 
 use towtank::{
-    loader::{Allowance, End, Error, OnError, Order, Settings},
+    loader::{Allowance, End, Error, OnError, Order, Settings, Tail},
     machine::{Pixels, Tags},
     sim::{Chooser, Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, Dataset, Outcome, SimMachine, SimPayload, Simulation, Size},
-    trace::Recorder,
+    trace::{Kind, Recorder},
 };
 
 use crate::{
@@ -77,6 +77,19 @@ fn on_simulator<P: Simulated>(seed: u64) -> bool {
     check(&settings, &oracle(&settings, &world), &seen, &outcome);
     assert_eq!((run.left.leaves, run.left.threads), (0, 0));
     true
+}
+
+#[test]
+fn samples_beyond_the_last_batch_are_dropped_as_they_come() {
+    // Eleven samples for batches of four: three are left over, one after the other.
+    let settings = Settings { tail: Tail::Drop, drop_last: true, lanes: 1, ..Settings::new(11, 4, SLOT_BYTES) };
+    let world = World { seed: 1, fetch_ms: 5, decode_ms: 5, bad_reads: 0, bad_decodes: 0 };
+    let simulation = Simulation::<Tags>::new(twin(machine(1), Chooser::Fifo)).recorder(Recorder::new().keep_events());
+    let run = simulation.run(|machine| load_world(machine, settings, world, Consumer::EAGER)).expect("it ends");
+    let times = |kind| -> Vec<_> { run.recorder.events().iter().filter(|e| e.kind == kind).map(|e| e.time).collect() };
+    let (filled, dropped) = (times(Kind::Filled), times(Kind::Dropped));
+    assert_eq!((filled.len(), dropped.len()), (11, 3));
+    assert!(dropped[0] < filled[9] && dropped[1] < filled[10], "filled at {filled:?}, dropped at {dropped:?}");
 }
 
 #[test]
