@@ -45,9 +45,9 @@ ranks=$((count > 0 ? count : 8))
 device=$([ "$count" -gt 0 ] && echo cuda:all || echo host)
 threads=$(nproc)
 
-# Six settings: a name, and what is set. Each has some dozens of steps a rank. The expectations of `quickstart` are for one rank.
+# Six settings: a name, and what is set. Each has some dozens of steps a rank. What `quickstart` expects of memory is its own budget.
 base=(--ranks "$ranks" --set loader.epochs=5 --set loader.tail=drop --set ranks.barrier=true --set "loader.budget=4 GiB")
-base+=(--set "expect.peak_bytes_in_flight.max=1 TiB" --set "loader.threads=$threads")
+base+=(--set "expect.peak_bytes_in_flight.max=4 GiB" --set "loader.threads=$threads")
 settings=(
     "as-it-is|consumer.step=25 ms|loader.batch=32"
     "half-the-threads|loader.threads=$(((threads + 1) / 2))|consumer.step=25 ms|loader.batch=32"
@@ -67,7 +67,7 @@ step() {
     shift 2
     local left=$((limit - $(date +%s) + started))
     if [ -n "$dry" ]; then
-        printf '%-34s at most %3s s:' "$name" "$most"
+        printf '%-36s at most %3s s:' "$name" "$most"
         printf ' %q' "$@"
         printf '\n'
         return

@@ -18,6 +18,7 @@ use crate::draw::{Block, Purpose, below, draw};
 mod folder;
 mod scene;
 
+pub(crate) use folder::keep;
 pub use folder::{Summary, write_folder};
 
 /// The version of what a seed means. Images of two versions differ.

@@ -146,7 +146,7 @@ struct Combination {
     levels: [u16; AXES],
     /// The least budget it can do with \[B\].
     minimum_bytes: u64,
-    /// What it holds from beginning to end, of all ranks \[B\].
+    /// What each rank holds from beginning to end \[B\].
     fixed_bytes: u64,
     /// For each goal, the best that its figure can be.
     ceilings: Vec<Option<f64>>,
@@ -353,7 +353,7 @@ impl Tuning<'_> {
             Some(Combination {
                 levels,
                 minimum_bytes: resolved.minimum_bytes,
-                fixed_bytes: resolved.fixed_bytes.saturating_mul(settings.ranks),
+                fixed_bytes: resolved.fixed_bytes,
                 ceilings: self.question.goals.iter().map(best).collect(),
             })
         };

@@ -21,7 +21,7 @@ mod dimension;
 mod error;
 mod quantity;
 
-pub use count::Count;
+pub use count::{Count, counted};
 pub use dimension::{
     ByteCost, ByteRate, Dimension, Duration, Fraction, PixelCost, RequestRate, SampleRate, Size, Unit, by_byte,
     by_bytes_per_second, by_pixel, by_requests_per_second, by_samples_per_second, by_size, by_time, percent,

@@ -632,3 +632,57 @@ fn a_prediction_and_a_trace_are_not_written_to_one_file() {
         assert!(!std::path::Path::new(file).exists());
     }
 }
+
+/// How an unfinished file of this process is called beside `name`.
+#[cfg(target_os = "linux")]
+fn unfinished(name: &str, process: u32) -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let host: String = host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').collect();
+    format!("{name}.unfinished-{host}-{process}")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_killed_process_left_goes_with_the_next_and_nothing_else_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // A process that has been.
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let (gone, here) = (gone.id(), std::process::id());
+    let begun = "{\"displayTimeUnit\"";
+    let stays = [
+        (unfinished("trace.json", here), begun),
+        (unfinished("other.json", gone), begun),
+        (unfinished("trace.json", gone).replace(&format!("-{gone}"), &format!("x-{gone}")), begun),
+        (format!("trace.json.unfinished-{gone}"), begun),
+        ("trace.json.unfinished-notes".to_owned(), "mine"),
+    ];
+    for (name, text) in &stays {
+        fs::write(at(name), text).unwrap();
+    }
+    let left = at(&unfinished("trace.json", gone));
+    // Whatever it holds is no trace: it is somebody's.
+    fs::write(&left, "mine").unwrap();
+    let trace = || sim(&[&["--trace", at("trace.json").to_str().unwrap()], &LOOSE[..]].concat());
+    assert_eq!(trace().status.code(), Some(0));
+    assert!(left.exists());
+    let start: String = fs::read_to_string(at("trace.json")).unwrap().chars().take(40).collect();
+    for text in [&start[..], ""] {
+        fs::write(&left, text).unwrap();
+        assert_eq!(trace().status.code(), Some(0));
+        assert!(!left.exists(), "{text:?}");
+    }
+    for (name, text) in &stays {
+        assert_eq!(fs::read_to_string(at(name)).unwrap(), *text, "{name}");
+    }
+}
+
+#[test]
+fn a_share_of_no_gpu_is_refused() {
+    for verb in ["run", "compare"] {
+        let output = towtank(&[verb, "quickstart", "--gpu-share", "50"]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains("`--gpu-share 50` has no meaning on the host"), "{}", stderr(&output));
+    }
+}

@@ -148,6 +148,7 @@ impl TraceCheck {
     ///
     /// When the scenario has no batch for some rank.
     pub fn new(scenario: &Scenario, count: u64) -> Result<TraceCheck, Trouble> {
+        recorded::bounded(count, scenario.places.of("dataset.count"))?;
         let loader = &scenario.loader;
         let ranks = scenario.ranks.count;
         let shape = |rank: u16| {

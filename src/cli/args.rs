@@ -17,17 +17,23 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  towtank compare quickstart                         predict, run, and show the error
-  towtank sim imagenet-local --json                  an epoch of ImageNet on 96 cores, in seconds
-  towtank sim my.toml --set loader.threads=8         the same with another number of threads
-  towtank run quickstart --data ~/photos             the loader on your own images
-  towtank tune imagenet-local --for \"AU >= 95 %\"     how many workers and how much memory that takes
-  towtank check flaky-store --swarm                  whether the loader is right, whatever happens
+  towtank compare quickstart
+      predict, run, and show the error
+  towtank sim imagenet-local --json
+      an epoch of ImageNet on 96 cores, in seconds
+  towtank sim my.toml --set loader.threads=8
+      the same with another number of threads
+  towtank run quickstart --data ~/photos
+      the loader on your own images
+  towtank tune imagenet-local --for \"AU >= 95 %\"
+      how many workers and how much memory that takes
+  towtank check flaky-store --swarm
+      whether the loader is right, whatever happens
 
 A scenario is a TOML file, or the name of one that is part of the program:
-  quickstart, imagenet-local, imagenet-s3, imagenet-p4d, cluster-64, cluster-1000, mlperf-resnet50,
-  mlperf-unet3d, mlperf-cosmoflow, constant-rates, worker-processes, slow-consumer, slow-store,
-  tiny-memory, flaky-store
+  quickstart, imagenet-local, imagenet-s3, imagenet-p4d, cluster-64, cluster-1000,
+  mlperf-resnet50, mlperf-unet3d, mlperf-cosmoflow, constant-rates,
+  worker-processes, slow-consumer, slow-store, tiny-memory, flaky-store
 
 Exit codes: 0 every expectation holds, 1 one does not, 2 the input is wrong.";
 
@@ -80,45 +86,58 @@ What has no counterpart in a scenario is said, field by field.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  towtank run quickstart                             on images made once and kept in your cache folder
-  towtank run quickstart --data ~/photos             on your own, JPEG or PNG, searched recursively
-  towtank run quickstart --data s3://bucket/photos   in an object store; `http://host:9000/bucket` for one of your own
+  towtank run quickstart
+      on images made once and kept in your cache folder
+  towtank run quickstart --data ~/photos
+      on your own, JPEG or PNG, searched recursively
+  towtank run quickstart --data s3://bucket/photos
+      in an object store; `http://host:9000/bucket` for one of your own
   towtank run quickstart --set loader.threads=1 --trace run.json
-  towtank run quickstart --ranks 4                   four ranks at one barrier, in one process, as the simulation has them
+  towtank run quickstart --ranks 4
+      four ranks at one barrier, in one process, as the simulation has them
 
-The environment says who asks a store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP,
-and AWS_SKIP_SIGNATURE=true for a public bucket.
-The train step is emulated by its duration, `consumer.step`.
+The environment says who asks a store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, \
+and AWS_SKIP_SIGNATURE=true for a public bucket. The train step is emulated by its duration, `consumer.step`.
 
-Under torchrun, which sets RANK and WORLD_SIZE, each process is one rank; they meet after every step at MASTER_ADDR and MASTER_PORT,
-where these are set, and each steps by itself where they are not, or with `--set ranks.barrier=false`. Each writes files of its
-own: rank 3 writes `--trace run.json` to run.rank3.json. A process that is killed ends the others, and is named.";
+Under torchrun, which sets RANK and WORLD_SIZE, each process is one rank; they meet after every step at MASTER_ADDR and \
+MASTER_PORT, where these are set, and each steps by itself where they are not, or with `--set ranks.barrier=false`. Each \
+writes files of its own: rank 3 writes `--trace run.json` to run.rank3.json. A process that is killed ends the others, and is \
+named.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   towtank compare quickstart
   towtank compare quickstart --set loader.threads=1 --set \"consumer.step=20 ms\"
   towtank compare quickstart --data ~/photos --json
-  towtank compare quickstart --ranks 4               the same of four ranks on this computer
+  towtank compare quickstart --ranks 4
+      the same of four ranks on this computer
 
-  towtank sim quickstart --freeze before.json && towtank compare --frozen before.json
-  towtank compare quickstart --measured trace.jsonl  what PyTorch's loader did, or anyone's: see docs/record.py
+  towtank sim quickstart --freeze before.json
+  towtank compare --frozen before.json
+      the prediction of another day, which nobody can change afterwards
+  towtank compare quickstart --measured trace.jsonl
+      what PyTorch's loader did, or anyone's: see docs/record.py
 
-The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found. Before each run it sees how fast
-the computer is at that moment.
+The first time it calibrates this computer, in a few seconds, on images of its own, and keeps what it found. Before each run \
+it sees how fast the computer is at that moment.
 
-It runs all ranks in this process, `--ranks N`, and refuses to be one of several that RANK and WORLD_SIZE make: that is `towtank run`.";
+It runs all ranks in this process, `--ranks N`, and refuses to be one of several that RANK and WORLD_SIZE make: that is \
+`towtank run`.";
 
 const CALIBRATE_EXAMPLES: &str = "\
 Examples:
-  towtank calibrate                                  in less than a minute, for `towtank sim` and `compare`
-  towtank calibrate --store s3://bucket/photos       what an object store gives this computer
-  towtank calibrate --quick --json                   in seconds, as `compare` does by itself
-  towtank calibrate --data ~/photos --out node.toml  on your own images, as a file to take elsewhere
+  towtank calibrate
+      in less than a minute, for `towtank sim` and `compare`
+  towtank calibrate --store s3://bucket/photos
+      what an object store gives this computer
+  towtank calibrate --quick --json
+      in seconds, as `compare` does by itself
+  towtank calibrate --data ~/photos --out node.toml
+      on your own images, as a file to take elsewhere
   towtank sim imagenet-local --set machine=node.toml
 
-It measures what decoding, reading, copying, waking and scheduling cost on this computer, and says how sure that is.
-A model holds for one decoder and one size of images: those of SCENARIO.";
+It measures what decoding, reading, copying, waking and scheduling cost on this computer, and says how sure that is. A model \
+holds for one decoder and one size of images: those of SCENARIO.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -129,32 +148,38 @@ It simulates the scenario again with each resource raised by 10 %, and doubled, 
 
 const TUNE_EXAMPLES: &str = "\
 Examples:
-  towtank tune imagenet-local --for \"AU >= 95 %\" --cheapest memory,cores --out tuned.toml
-  towtank tune slow-store --for \"throughput >= 300 samples/s\" --for \"time to first batch <= 2 s\"
-  towtank tune imagenet-p4d --for \"AU >= 95 %\" --cheapest cores --space threads=32..96,lanes=16..64
+  towtank tune imagenet-local --for \"AU >= 95 %\" --out tuned.toml
+  towtank tune imagenet-local --for \"AU >= 95 %\" --cheapest memory,cores
+  towtank tune slow-store --for \"throughput >= 300 samples/s\" --json
+  towtank tune imagenet-p4d --space threads=32..96,lanes=16..64
 
 Figures: throughput, accelerator utilization (AU), time to first batch, cpu, peak bytes in flight, skipped.
 
-The winner is the cheapest point of the space in the order of `--cheapest`: memory is the budget that has to be
-provided, of all ranks, cores are the pool's threads, lanes those of all ranks. Equal ones are told apart by the costs
-that were not named, then by fewer threads, lanes, slots and prefetched batches.
+The winner is the cheapest point of the space in the order of `--cheapest`: memory is the budget that has to be provided, of \
+all ranks, cores are the pool's threads, lanes those of all ranks. Equal ones are told apart by the costs that were not named, \
+then by fewer threads, lanes, slots and prefetched batches.
 
 It searches the epoch's first samples and verifies the winner on the whole scenario under every seed.
 Exit code 1: no settings meet the goal.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  towtank check flaky-store                          a thousand seeds, each with its own schedule and costs
-  towtank check flaky-store --seeds 100_000 --swarm  each also with its own small settings and kinds of faults
-  towtank check my.toml --swarm --shard 0/4 --json   a quarter of the seeds, on one of four computers
+  towtank check flaky-store
+      a thousand seeds, each with its own schedule and costs
+  towtank check flaky-store --seeds 100_000 --swarm
+      each also with its own small settings and kinds of faults
+  towtank check my.toml --swarm --shard 0/4 --json
+      a quarter of the seeds, on one of four computers
   towtank check my.toml --seed 4711 --seeds 1        one seed again
-  towtank check my.toml --trace theirs.jsonl         what another loader delivered, by its recorded trace
+  towtank check my.toml --trace theirs.jsonl
+      what another loader delivered, by its recorded trace
 
-What must hold of every run: each sample comes once and in order, errors surface, memory stays within its budget, slots are
-not reused early, nobody who could go on waits, it ends, leaves nothing behind wherever it is stopped, and goes on exactly
+What must hold of every run: each sample comes once and in order, errors surface, memory stays within its budget, slots are \
+not reused early, nobody who could go on waits, it ends, leaves nothing behind wherever it is stopped, and goes on exactly \
 from the state after any batch. A dataset is cut to `--samples`.
 
-A failure is shrunk and written to failures/NAME-SEED.toml; `towtank replay` repeats it, `towtank sim` with `--trace` shows it.
+A failure is shrunk and written to failures/NAME-SEED.toml; `towtank replay` repeats it, `towtank sim` with `--trace` shows \
+it.
 Exit code 1: an invariant is broken.";
 
 const REPLAY_EXAMPLES: &str = "\
@@ -175,28 +200,36 @@ Exit code 1: a shard found something broken.";
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
-  towtank synth                                      400 images in the cache folder
-  towtank synth images --count 5_000 --seed 7        others, in a folder of your own
+  towtank synth
+      400 images in the cache folder
+  towtank synth images --count 5_000 --seed 7
+      others, in a folder of your own
   towtank run quickstart --data images               and the loader on them";
 
 const SCHEMA_EXAMPLES: &str = "\
 Examples:
-  towtank schema > scenario.json                     then `#:schema ./scenario.json` as a scenario's first line
+  towtank schema > scenario.json
+      then `#:schema ./scenario.json` as a scenario's first line
   towtank schema machine > machine.json
 
-Taplo, and Even Better TOML in VS Code, read that line; they complete fields and words, show what each field means with its units,
-and mark what is wrong. What two fields must have in common only `towtank` itself says.";
+Taplo, and Even Better TOML in VS Code, read that line; they complete fields and words, show what each field means with its \
+units, and mark what is wrong. What two fields must have in common only `towtank` itself says.";
 
 const SIM_EXAMPLES: &str = "\
 Examples:
-  towtank sim quickstart                             on this computer, if calibrated
-  towtank sim slow-store --set store.connections=17 --set \"store.first_byte=42.5 ms\"
+  towtank sim quickstart
+      on this computer, if calibrated
+  towtank sim slow-store --set store.connections=17
+  towtank sim slow-store --set \"store.first_byte=42.5 ms\"
   towtank sim imagenet-s3 --set machine=my-machine.toml
-  towtank sim quickstart --ranks 4                   four ranks on one node, at a barrier after every step
-  towtank sim flaky-store --trace flaky.json         then open it in ui.perfetto.dev
+  towtank sim quickstart --ranks 4
+      four ranks on one node, at a barrier after every step
+  towtank sim flaky-store --trace flaky.json
+      then open it in ui.perfetto.dev
   towtank sim imagenet-p4d --set dataset.count=65536 --intervals
-                                                     how sure the model's numbers make it
-  towtank sim quickstart --freeze before.json        a prediction that nobody can change afterwards
+      how sure the model's numbers make it
+  towtank sim quickstart --freeze before.json
+      a prediction that nobody can change afterwards
 
 All ranks are simulated by this process: RANK and WORLD_SIZE, as torchrun sets them, change nothing.";
 
@@ -310,7 +343,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) store: Option<String>,
 
-    /// Measure these GPUs too, and put them into the model as its device: `cuda:0`, or `cuda:all`
+    /// Measure these GPUs too, and put them into the model as its device: `cuda:0`, `cuda` for short, or `cuda:all`
     #[arg(long, value_name = "DEVICE", default_value = "host", conflicts_with = "store")]
     pub(crate) device: DeviceChoice,
 
@@ -384,7 +417,7 @@ pub(crate) struct TuneArgs {
     pub(crate) space: Vec<String>,
 
     /// Samples after which a simulation of the search is cut; 20 000, or 32 batches a rank, when left out
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) samples: Option<Count>,
 
     /// Seeds under which the winner must keep what it promises
@@ -392,7 +425,7 @@ pub(crate) struct TuneArgs {
     pub(crate) seeds: u64,
 
     /// Simulations after which the search ends; what it leaves open it tells
-    #[arg(long, value_name = "N", default_value = "2000")]
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = at_least_one)]
     pub(crate) simulations: Count,
 
     /// Write the winner as a scenario file
@@ -415,7 +448,7 @@ pub(crate) struct CheckArgs {
     pub(crate) seeds: Count,
 
     /// Threads; one for each core when left out
-    #[arg(long, value_name = "J")]
+    #[arg(long, value_name = "J", value_parser = at_least_one)]
     pub(crate) jobs: Option<Count>,
 
     /// Who decides what happens next: `random` or `fifo` between things that happen at the same instant, or `pct:D` and `exhaustive` in
@@ -429,7 +462,7 @@ pub(crate) struct CheckArgs {
     pub(crate) swarm: bool,
 
     /// Run one of every N seeds twice: both runs must be the same, event for event. 1 is every seed
-    #[arg(long, value_name = "N", default_value = "16")]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = at_least_one)]
     pub(crate) twice_every: Count,
 
     /// Look at every N-th seed only, from the I-th on, counted from 0
@@ -437,7 +470,7 @@ pub(crate) struct CheckArgs {
     pub(crate) shard: Option<String>,
 
     /// Samples that the dataset is cut to
-    #[arg(long, value_name = "N", default_value = "64")]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = at_least_one)]
     pub(crate) samples: Count,
 
     /// Go on after a failure, and report every seed that fails
@@ -469,6 +502,24 @@ fn chooser(typed: &str) -> Result<Schedule, String> {
             _ => Err(format!("the depth of `{typed}` is a whole number from 1 to 100, such as `pct:3`")),
         },
         _ => Err("expected `random`, `fifo`, `exhaustive`, or `pct:D` with a depth, such as `pct:3`".to_owned()),
+    }
+}
+
+/// How [`chooser`] is typed.
+pub(crate) fn chooser_name(schedule: Schedule) -> String {
+    match schedule {
+        Schedule::Fifo => "fifo".to_owned(),
+        Schedule::Random => "random".to_owned(),
+        Schedule::Exhaustive => "exhaustive".to_owned(),
+        Schedule::Pct { depth } => format!("pct:{depth}"),
+    }
+}
+
+/// A number of which there must be one at least.
+fn at_least_one(typed: &str) -> Result<Count, String> {
+    match typed.parse::<Count>() {
+        Ok(Count(0)) => Err("expected at least 1".to_owned()),
+        other => other.map_err(|error| error.to_string()),
     }
 }
 
@@ -518,7 +569,7 @@ pub(crate) struct SynthArgs {
     pub(crate) folder: Option<PathBuf>,
 
     /// How many
-    #[arg(long, value_name = "N", default_value = "400")]
+    #[arg(long, value_name = "N", default_value = "400", value_parser = at_least_one)]
     pub(crate) count: Count,
 
     /// Seed of their content: the same seed makes the same images, bit for bit
@@ -533,14 +584,14 @@ pub(crate) struct SynthArgs {
 /// Where batches go.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DeviceArgs {
-    /// Where batches go and what trains on them: `host`, one GPU as `cuda:0`, or all as `cuda:all`, a rank on each in turn;
-    /// `cuda:0,pageable` copies out of memory that is not page-locked
+    /// Where batches go and what trains on them: `host`, one GPU as `cuda:0`, `cuda` for short, or all as `cuda:all`, a rank on each
+    /// in turn; `cuda:0,pageable` copies out of memory that is not page-locked
     #[arg(long, value_name = "DEVICE", default_value = "host")]
     pub(crate) device: DeviceChoice,
 
-    /// How much of a GPU's multiprocessors a train step occupies, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub(crate) gpu_share: u8,
+    /// How much of a GPU's multiprocessors a train step occupies, in percent; 100 when left out
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) gpu_share: Option<u8>,
 }
 
 /// `towtank run`
@@ -617,4 +668,41 @@ pub(crate) struct CompareArgs {
 /// Parses the command line; prints help, or what is wrong with it, and exits.
 pub(crate) fn parse() -> Args {
     Args::parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn help_wraps_once_in_any_window() {
+        let program = Args::command();
+        let verbs =
+            program.get_subcommands().filter_map(|verb| Some((verb.get_name().to_owned(), verb.get_after_help()?.to_string())));
+        let all: Vec<_> = verbs.chain([("towtank".to_owned(), program.get_after_help().unwrap().to_string())]).collect();
+        assert!(all.len() > 10, "most verbs have examples");
+        for (verb, help) in all {
+            let lines: Vec<&str> = help.lines().collect();
+            for pair in lines.windows(2) {
+                // The window wraps paragraphs, each of which is one line; examples must fit into the narrowest.
+                let is_text = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.starts_with("Exit code");
+                assert!(!(is_text(pair[0]) && is_text(pair[1])), "{verb}: a paragraph in two lines: {pair:?}");
+            }
+            let long = lines.iter().find(|line| line.starts_with(' ') && line.chars().count() > 80);
+            assert_eq!(long, None, "{verb}: wider than 80 columns");
+        }
+    }
+
+    #[test]
+    fn files_of_a_rank_are_told_apart_before_their_endings() {
+        let named = |path: &str| {
+            let output = OutputArgs { trace: Some(PathBuf::from(path)), html: None };
+            output.of_rank(3).trace.unwrap().to_string_lossy().into_owned()
+        };
+        assert_eq!(named("run.json"), "run.rank3.json");
+        assert_eq!(named("out/run.of.today.json"), "out/run.of.today.rank3.json");
+        assert_eq!(named("run"), "run.rank3");
+    }
 }

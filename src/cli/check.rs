@@ -1,6 +1,7 @@
 //! `towtank check`: whether a scenario's loader is right, under many schedules, costs and faults.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
@@ -10,16 +11,17 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use towtank::{
     check::{self, Checked, Failure, Mark, OwnLoader, Schedules, Step},
     document::Diagnostic,
-    scenario::{self, MachineChoice, REFERENCE},
-    units::Count,
+    scenario::{self, MachineChoice, REFERENCE, Scenario},
+    units::{Count, counted},
 };
 
 use super::{
     Ending,
-    args::CheckArgs,
+    args::{CheckArgs, chooser_name},
     new_file::{Kind, NewFile},
     output::say,
 };
@@ -44,6 +46,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
     if scenario.machine == MachineChoice::This {
         say(&format!("note: checked on `{REFERENCE}`, so that what is found is found again anywhere"));
     }
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
+    can_be_written(&folder)?;
     let mut check = towtank::check(&scenario)
         .seeds(args.seeds.0)
         .samples(args.samples.0)
@@ -63,10 +67,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
     let (checked, took) = (checked?, begun.elapsed());
     let mut files = Vec::new();
     for failure in &checked.failures {
-        files.push(write(args, failure)?);
+        files.push(write(args, &folder, failure)?);
     }
     let told = match typed.json {
-        true => tell_json(&checked, &files, took),
+        true => tell_json(&checked, &files, took, (search(args, &scenario)?, index, of)),
         false => tell(&checked, args, took),
     };
     for (failure, file) in checked.failures.iter().zip(&files) {
@@ -74,9 +78,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
         say(&format!("written to `{}`; `towtank replay {}` repeats it", file.display(), file.display()));
     }
     if checked.more_failures > 0 {
-        say(&format!("and {} seeds more", Count(checked.more_failures)));
+        say(&format!("and {} more", counted(checked.more_failures, "seed", "seeds")));
     }
-    if checked.failures.is_empty() { Ok(told?) } else { Err(Ending::Broken) }
+    match broken(&checked) {
+        words if words.is_empty() => Ok(told?),
+        words => Err(Ending::Broken(words)),
+    }
 }
 
 /// `2/8` is the third of eight.
@@ -92,17 +99,35 @@ fn shard(typed: Option<&str>) -> Result<(u64, u64), Ending> {
     }
 }
 
+fn no_folder(folder: &Path, why: &io::Error) -> Diagnostic {
+    let wrong = Diagnostic::new(format!("failures cannot be written to the folder `{}`: {why}", folder.display()));
+    wrong.hint("`--out` takes a folder that can be written, or made")
+}
+
+/// Sees before anything is checked that a failure could be written to the folder, which is made only for one.
+fn can_be_written(folder: &Path) -> Result<(), Ending> {
+    let there = folder.ancestors().find_map(|at| {
+        // A relative path begins in the folder that the program runs in.
+        let at = if at.as_os_str().is_empty() { Path::new(".") } else { at };
+        fs::metadata(at).ok().map(|metadata| (at, metadata))
+    });
+    let Some((at, metadata)) = there else { return Ok(()) };
+    if !metadata.is_dir() {
+        let why = io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` is no folder", at.display()));
+        return Err(no_folder(folder, &why).into());
+    }
+    let access = rustix::fs::access(at, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    access.map_err(|error| no_folder(folder, &error.into()).into())
+}
+
 #[expect(clippy::disallowed_methods, reason = "how long a check takes is no part of it")]
 fn now() -> Instant {
     Instant::now()
 }
 
 /// Writes the failure as a scenario's file, and sees whether that repeats it.
-fn write(args: &CheckArgs, failure: &Failure) -> Result<PathBuf, Ending> {
-    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
-    fs::create_dir_all(&folder).map_err(|e| {
-        Diagnostic::new(format!("cannot make the folder `{}`: {e}", folder.display())).hint("`--out` takes a folder")
-    })?;
+fn write(args: &CheckArgs, folder: &Path, failure: &Failure) -> Result<PathBuf, Ending> {
+    fs::create_dir_all(folder).map_err(|e| no_folder(folder, &e))?;
     let path = folder.join(format!("{}-{}.toml", failure.scenario, failure.seed));
     let (name, text) = scenario::text(&args.scenario.scenario)?;
     let (case, finding, run) = (&failure.shrunk.case, &failure.shrunk.finding, &failure.shrunk.run);
@@ -132,21 +157,25 @@ fn tell(checked: &Checked, args: &CheckArgs, took: Duration) -> io::Result<()> {
     };
     writeln!(out, "checked `{}`{cut}", checked.scenario)?;
     let from = args.scenario.seed.map_or("the scenario's own".to_owned(), |seed| seed.to_string());
-    let (looked, counted, unit) = match checked.schedules {
-        None => (format!("{} seeds from {from}", Count(checked.seeds)), checked.seeds, "seeds"),
+    let (looked, number, unit) = match checked.schedules {
+        None => (format!("{} from {from}", counted(checked.seeds, "seed", "seeds")), checked.seeds, "seeds"),
         Some(Schedules { seen, all }) => {
-            let words = if all { "all {N} schedules" } else { "the first {N} of more schedules" };
+            let words = match (all, seen) {
+                (true, 1) => "the only schedule",
+                (true, _) => "all {N} schedules",
+                (false, _) => "the first {N} of more schedules",
+            };
             let of = args.scenario.seed.map_or("the scenario's own seed".to_owned(), |seed| format!("seed {seed}"));
             (format!("{} of {of}", words.replace("{N}", &Count(seen).to_string())), seen, "schedules")
         }
     };
-    let per_s = counted as f64 / took.as_secs_f64().max(1e-9);
+    let per_s = number as f64 / took.as_secs_f64().max(1e-9);
     writeln!(
         out,
-        "  {looked}{}, {} runs, {} events, {:.1} s simulated, in {:.2} s: {:.0} {unit}/s",
+        "  {looked}{}, {}, {}, {:.1} s simulated, in {:.2} s: {:.0} {unit}/s",
         if args.swarm { ", swarming" } else { "" },
-        Count(checked.runs),
-        Count(checked.events),
+        counted(checked.runs, "run", "runs"),
+        counted(checked.events, "event", "events"),
         checked.simulated_ns as f64 / 1e9,
         took.as_secs_f64(),
         per_s
@@ -161,17 +190,67 @@ fn tell(checked: &Checked, args: &CheckArgs, took: Duration) -> io::Result<()> {
         writeln!(out, "  never reached, so nothing is known of it:")?;
         never.iter().try_for_each(|words| writeln!(out, "               {words}"))?;
     }
-    let verdict = if checked.failures.is_empty() { "nothing is broken" } else { "broken" };
-    writeln!(out, "  {verdict}")?;
+    match broken(checked) {
+        words if words.is_empty() => writeln!(out, "  nothing is broken")?,
+        words => writeln!(out, "  broken: {words}")?,
+    }
     out.flush()
 }
 
-fn tell_json(checked: &Checked, files: &[PathBuf], took: Duration) -> io::Result<()> {
+/// Which invariants are broken, and under which seeds; empty for none.
+fn broken(checked: &Checked) -> String {
+    let mut seeds: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for failure in &checked.failures {
+        seeds.entry(failure.shrunk.finding.invariant).or_default().push(failure.seed);
+    }
+    let named = seeds.iter().map(|(invariant, seeds)| match seeds.as_slice() {
+        [seed] => format!("{invariant} under seed {seed}"),
+        [first, ..] => format!("{invariant} under {} seeds, {first} among them", seeds.len()),
+        [] => (*invariant).to_owned(),
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// Where a report says what all shards of a search have in common.
+pub(super) const SEARCH: &str = "search";
+/// Where it says which shard it is of.
+pub(super) const SHARD: &str = "shard";
+
+/// What shards of one search have in common: what is checked, as a hash, and how.
+fn search(args: &CheckArgs, scenario: &Scenario) -> Result<serde_json::Value, Ending> {
+    let (_, text) = scenario::text(&args.scenario.scenario)?;
+    let machine = match &scenario.machine {
+        MachineChoice::This => String::new(),
+        MachineChoice::Named(_) => scenario.machine_model()?.to_toml(),
+    };
+    // The model of a dataset is a file of its own too.
+    let checked = [text, args.scenario.sets.join("\n"), machine, format!("{:?}", scenario.dataset)].join("\0");
+    let fingerprint = Sha256::digest(checked).iter().take(8).fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"));
+    Ok(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "fingerprint": fingerprint,
+        "seed": scenario.seed,
+        "seeds": args.seeds.0,
+        "chooser": chooser_name(args.chooser),
+        "swarm": args.swarm,
+        "twice_every": args.twice_every.0,
+        "all": args.all,
+    }))
+}
+
+fn tell_json(
+    checked: &Checked,
+    files: &[PathBuf],
+    took: Duration,
+    (search, index, of): (serde_json::Value, u64, u64),
+) -> io::Result<()> {
     let failures: Vec<_> = checked.failures.iter().zip(files).map(|(failure, file)| one(failure, file)).collect();
     let coverage: serde_json::Map<String, serde_json::Value> =
         Mark::ALL.iter().map(|mark| (mark.words().to_owned(), json!(checked.coverage.of(*mark)))).collect();
     let report = json!({
         "scenario": checked.scenario,
+        SEARCH: search,
+        SHARD: { "index": index, "of": of },
         "samples": checked.samples,
         "batch": checked.batch,
         "samples_of_the_scenario": checked.whole,

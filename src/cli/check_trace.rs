@@ -9,9 +9,9 @@ use std::{
 use serde_json::json;
 use towtank::{
     check::recorded::{Judged, TraceCheck, Verdict},
-    document::Diagnostic,
+    document::{Diagnostic, printable},
     scenario::Scenario,
-    units::Count,
+    units::{Count, counted},
 };
 
 use super::{Ending, sim::samples};
@@ -26,7 +26,16 @@ pub(super) fn run(scenario: &Scenario, files: &[PathBuf], as_json: bool) -> Resu
         true => tell_json(scenario, files, &judged),
         false => tell(scenario, files, &judged),
     };
-    if judged.holds() { Ok(told?) } else { Err(Ending::Broken) }
+    match broken(&judged) {
+        names if names.is_empty() => Ok(told?),
+        names => Err(Ending::Broken(names)),
+    }
+}
+
+/// The names of the invariants that are broken; empty for none.
+fn broken(judged: &Judged) -> String {
+    let broken = judged.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Broken { .. }));
+    broken.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, Ending> {
@@ -40,22 +49,30 @@ fn open(path: &Path) -> Result<BufReader<File>, Ending> {
 fn tell(scenario: &Scenario, files: &[PathBuf], judged: &Judged) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for (path, trace) in files.iter().zip(&judged.traces) {
-        let loader = if trace.header.loader.is_empty() { String::new() } else { format!(" of {}", trace.header.loader) };
-        let (batches, samples) = (Count(trace.batches), Count(trace.samples));
+        let loader = printable(&trace.header.loader);
+        let loader = if loader.is_empty() { String::new() } else { format!(" of {loader}") };
+        let (batches, samples) = (counted(trace.batches, "batch", "batches"), counted(trace.samples, "sample", "samples"));
         writeln!(
             out,
-            "checked `{}` against `{}`: {samples} samples in {batches} batches{loader}",
-            path.display(),
-            scenario.name
+            "checked `{}` against `{}`: {samples} in {batches}{loader}",
+            printable(&path.to_string_lossy()),
+            printable(&scenario.name)
         )?;
     }
     let mut before = "";
-    for (name, verdict) in &judged.verdicts {
+    // What is broken comes last, where it is seen.
+    let mut verdicts: Vec<_> = judged.verdicts.iter().collect();
+    verdicts.sort_by_key(|(_, verdict)| match verdict {
+        Verdict::NotJudged(_) => 0,
+        Verdict::Held(_) => 1,
+        Verdict::Broken { .. } => 2,
+    });
+    for (name, verdict) in verdicts {
         let (heading, words) = match verdict {
             Verdict::Held(words) => ("holds", words.clone()),
             Verdict::Broken { why, file, line, more } => {
                 let more = if *more > 0 { format!(" (and {} more)", Count(*more)) } else { String::new() };
-                ("broken", format!("{file}:{line}: {why}{more}"))
+                ("broken", format!("{}:{line}: {why}{more}", printable(file)))
             }
             Verdict::NotJudged(why) => ("not judged", why.clone()),
         };
@@ -63,7 +80,10 @@ fn tell(scenario: &Scenario, files: &[PathBuf], judged: &Judged) -> io::Result<(
         before = heading;
         writeln!(out, "  {shown:<10}  {name:<29}  {words}")?;
     }
-    writeln!(out, "  {}", if judged.holds() { "nothing is broken" } else { "broken" })?;
+    match broken(judged) {
+        names if names.is_empty() => writeln!(out, "  nothing is broken")?,
+        names => writeln!(out, "  broken: {names}")?,
+    }
     out.flush()
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use towtank::{
     document::Diagnostic,
-    model::MachineModel,
+    model::{DeviceKind, MachineModel},
     report::{Expectation, Html, Report},
     scenario::{Frozen, MachineChoice, OBJECT, Overrides, Scenario, Torchrun, Verdict, Way},
     trace::Recorder,
@@ -21,6 +21,7 @@ use towtank::{
 use super::{
     Ending,
     args::{CompareArgs, RanksArg},
+    device::DeviceChoice,
     images::{Look, images, settle},
     output::{Files, Spinner, say, tell},
     run::{ended_early, failed, note_the_neighbours, of_rank, refuse_endless},
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Ending> {
     }
     let Subject { scenario, machine, frozen } = subject;
     refuse_endless(&scenario)?;
+    note_the_gpu(args, frozen.as_ref().and(machine.as_ref()));
     let gpus = args.device.open()?;
     let (files, recorder) = Files::open(&args.output)?;
     let images = images(&scenario, args.data.as_deref(), Look::Pixels)?;
@@ -206,6 +208,20 @@ fn subject(args: &CompareArgs) -> Result<Subject, Ending> {
         }
     };
     Ok(Subject { scenario, machine, frozen: None })
+}
+
+/// Says so when a prediction that was frozen for a GPU is judged on the host, or the other way round.
+fn note_the_gpu(args: &CompareArgs, frozen: Option<&MachineModel>) {
+    let Some(machine) = frozen else { return };
+    match (machine.device.kind, args.device.device) {
+        (DeviceKind::Cuda, DeviceChoice::Host) => {
+            say("note: the prediction was frozen for a GPU, and this run goes to the host; `--device cuda:0` has a GPU train");
+        }
+        (DeviceKind::Host, DeviceChoice::Cuda { .. }) => {
+            say("note: the prediction was frozen for the host, and this run goes to a GPU; it is judged all the same");
+        }
+        _ => {}
+    }
 }
 
 /// Says how an object store is measured, when the prediction is to be for one that is not.

@@ -60,6 +60,7 @@ impl DeviceChoice {
             let hint = match &error {
                 CudaError::NoDriver => "the driver of NVIDIA's GPUs brings it; `--device host` needs none",
                 CudaError::NoDevice { .. } => "`--device cuda:all` takes all that there are",
+                CudaError::Call { name, .. } if is_out_of_memory(name) => OUT_OF_MEMORY,
                 _ => "`nvidia-smi` says whether the driver is well; `--device host` needs none",
             };
             Diagnostic::new(format!("`--device`: {error}")).hint(hint).into()
@@ -67,10 +68,25 @@ impl DeviceChoice {
     }
 }
 
+/// What helps where a GPU's memory is full.
+pub(super) const OUT_OF_MEMORY: &str = "a smaller `loader.batch`, `loader.prefetch` or `loader.size` takes less of a GPU's memory; `nvidia-smi` \
+                                        names other processes that have some of it";
+
+/// Whether these words are of a GPU, or of memory for it, that is full.
+pub(super) fn is_out_of_memory(words: &str) -> bool {
+    words.contains("CUDA_ERROR_OUT_OF_MEMORY")
+}
+
 impl DeviceArgs {
     /// What ranks train on; `None` for the host.
     pub(super) fn open(&self) -> Result<Option<Gpus>, Ending> {
-        Ok(self.device.open()?.map(|devices| Gpus { devices, share: f64::from(self.gpu_share) / 100.0 }))
+        if let (DeviceChoice::Host, Some(share)) = (self.device, self.gpu_share) {
+            let wrong =
+                Diagnostic::new(format!("`--gpu-share {share}` has no meaning on the host, where a train step is a wait"));
+            return Err(wrong.hint("`--device cuda:0` has a GPU train; leave `--gpu-share` out without one").into());
+        }
+        let share = f64::from(self.gpu_share.unwrap_or(100)) / 100.0;
+        Ok(self.device.open()?.map(|devices| Gpus { devices, share }))
     }
 }
 

@@ -14,8 +14,8 @@ pub(crate) enum Ending {
     Input(Trouble),
     /// Expectations that do not hold, already told.
     Unmet,
-    /// An invariant that does not hold, already told.
-    Broken,
+    /// An invariant that does not hold, already told; which, in few words.
+    Broken(String),
     /// The loader, or the simulation of it, failed.
     Failed(String),
     /// What was to be written could not be.
@@ -26,7 +26,7 @@ impl Ending {
     /// The code it exits with.
     pub(crate) fn code(&self) -> ExitCode {
         match self {
-            Ending::Unmet | Ending::Broken | Ending::Failed(_) | Ending::Output(_) => ExitCode::from(1),
+            Ending::Unmet | Ending::Broken(_) | Ending::Failed(_) | Ending::Output(_) => ExitCode::from(1),
             Ending::Input(_) => ExitCode::from(2),
         }
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Ending {
         match self {
             Ending::Input(trouble) => trouble.fmt(f),
             Ending::Unmet => f.write_str("error: not every expectation holds"),
-            Ending::Broken => f.write_str("error: an invariant is broken"),
+            Ending::Broken(which) => write!(f, "error: an invariant is broken: {which}"),
             Ending::Failed(why) => write!(f, "error: {why}"),
             Ending::Output(error) => write!(f, "error: cannot write the output: {error}"),
         }

@@ -19,7 +19,8 @@ pub(crate) struct Kind {
     pub(crate) start: &'static str,
 }
 
-/// A file being written beside the place that it will take. Dropped before its end, it is gone, and what was there before is as it was.
+/// A file being written beside the place that it will take. Dropped before its end, it is gone, and what was there before is as it was. What
+/// a process that was killed left goes when the next one writes a file of that name.
 pub(crate) struct NewFile {
     path: PathBuf,
     /// Where it is written; `None` for what is no ordinary file, such as a pipe, which is written to directly.
@@ -39,9 +40,12 @@ impl NewFile {
         }
         let unfinished = there.is_none_or(|m| m.is_file()).then(|| {
             let mut name = path.as_os_str().to_owned();
-            name.push(format!(".unfinished-{}", process::id()));
+            name.push(format!("{UNFINISHED}{}-{}", host(), process::id()));
             PathBuf::from(name)
         });
+        if unfinished.is_some() {
+            sweep(path, kind);
+        }
         let file = File::create(unfinished.as_deref().unwrap_or(path)).map_err(|e| {
             let wrong = Diagnostic::new(format!("cannot write the {} to `{}`: {e}", kind.what, path.display()));
             wrong.hint(format!("`{}` takes a file in a folder that can be written", kind.flag))
@@ -70,6 +74,50 @@ impl Drop for NewFile {
             let _ = fs::remove_file(unfinished);
         }
     }
+}
+
+/// What comes between a file's name and who writes it: computer and process.
+const UNFINISHED: &str = ".unfinished-";
+
+/// What this computer is called; folders may be shared with others, on which the same number is another process.
+fn host() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').collect()
+}
+
+/// Removes what earlier processes of this computer began to write in place of `path` and were ended before they could: files of this name that
+/// begin as one of the kind does, of processes that are no more. What cannot be removed is in nobody's way.
+fn sweep(path: &Path, kind: &Kind) {
+    let (Some(name), Some(folder)) = (path.file_name().and_then(|name| name.to_str()), path.parent()) else { return };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let (begin, host) = (format!("{name}{UNFINISHED}"), host());
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let of = file.to_str().and_then(|file| file.strip_prefix(&begin)).and_then(|of| of.rsplit_once('-'));
+        let Some(process) = of.filter(|(at, _)| *at == host).and_then(|(_, process)| process.parse().ok()) else { continue };
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && is_gone(process) && is_begun(&entry.path(), kind.start) {
+            // Another may have done it.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether no process has this number.
+fn is_gone(process: i32) -> bool {
+    use rustix::{
+        io::Errno,
+        process::{Pid, test_kill_process},
+    };
+    Pid::from_raw(process).is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
+}
+
+/// Whether the file has the beginning of its kind, as far as it was written.
+fn is_begun(path: &Path, start: &str) -> bool {
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(start.len() as u64).read_to_end(&mut begin));
+    read.is_ok() && start.as_bytes().starts_with(&begin)
 }
 
 fn begins_with(path: &Path, start: &str) -> bool {

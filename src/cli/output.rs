@@ -10,7 +10,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use towtank::{
-    document::Diagnostic,
+    document::{Diagnostic, printable},
     report::{Html, Perfetto, Report, Style},
     scenario::Verdict,
     trace::Recorder,
@@ -46,9 +46,9 @@ pub(super) fn print(found: &impl Serialize, json: bool, words: impl FnOnce() -> 
     out.flush()
 }
 
-/// A line on standard error; one that nobody reads is no failure.
+/// A line on standard error, in which no name of a file can do anything to a terminal; one that nobody reads is no failure.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", printable(line));
 }
 
 const TRACE: Kind = Kind { flag: "--trace", what: "trace", start: Perfetto::START };
@@ -117,7 +117,7 @@ impl Spinner {
     pub(crate) fn start(doing: String) -> Spinner {
         let bar = if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         bar.set_style(ProgressStyle::default_spinner());
-        bar.set_message(doing);
+        bar.set_message(printable(&doing).into_owned());
         bar.enable_steady_tick(Duration::from_millis(100));
         Spinner(bar)
     }

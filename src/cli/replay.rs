@@ -43,5 +43,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Ending> {
     if replayed.same_trace == Some(false) {
         say("note: the trace is not the one that was written down, so the loader or its model has changed since");
     }
-    if replayed.finding.is_some() { Err(Ending::Broken) } else { Ok(()) }
+    match &replayed.finding {
+        Some(finding) => Err(Ending::Broken(finding.invariant.to_owned())),
+        None => Ok(()),
+    }
 }

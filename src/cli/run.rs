@@ -18,6 +18,7 @@ use towtank::{
 use super::{
     Ending,
     args::RunArgs,
+    device::{OUT_OF_MEMORY, is_out_of_memory},
     images::{Look, images, settle},
     output::{Files, Spinner, say, tell},
     store,
@@ -96,8 +97,13 @@ pub(super) fn ended_early(which: &str, rank: Option<u16>, error: &Error, source:
         Error::TooManySkipped { item, .. } => {
             format!("{which}: `{}`: {error}\nhint: raise `loader.skip_at_most`", source.name(item.sample))
         }
-        _ => format!("{which}: {error}"),
+        _ => with_memory_hint(format!("{which}: {error}")),
     }
+}
+
+/// With what helps when a GPU's memory was full.
+fn with_memory_hint(why: String) -> String {
+    if is_out_of_memory(&why) { format!("{why}\nhint: {OUT_OF_MEMORY}") } else { why }
 }
 
 /// Which of several ranks.
@@ -110,6 +116,7 @@ pub(super) fn of_rank(rank: Option<u16>) -> String {
 pub(super) fn refuse_endless(scenario: &Scenario) -> Result<(), Ending> {
     scenario.only_ours("can be simulated, and not run")?;
     scenario.only_here()?;
+    scenario.only_so_many_threads()?;
     if scenario.faults.stalled == Hits::NONE || scenario.loader.fetch_deadline.is_some() {
         return Ok(());
     }
@@ -131,7 +138,7 @@ pub(super) fn note_the_neighbours(metrics: &Metrics) {
 pub(super) fn failed(error: MeasuringError) -> Ending {
     match error {
         MeasuringError::Input(trouble) => Ending::Input(trouble),
-        MeasuringError::Machine(error) => Ending::Failed(error.to_string()),
-        MeasuringError::Gpu(_) => Ending::Failed(error.to_string()),
+        MeasuringError::Machine(error) => Ending::Failed(with_memory_hint(error.to_string())),
+        MeasuringError::Gpu(_) => Ending::Failed(with_memory_hint(error.to_string())),
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn calibrated(scenario: &Scenario, again: bool) -> Result<MachineMode
     if let Some(path) = file {
         match keep(&path, &machine) {
             Ok(()) => say(&format!("this computer is calibrated; its model is kept in `{}`", path.display())),
-            Err(error) => say(&format!("note: the model of this computer cannot be kept in `{}`: {error}", path.display())),
+            Err(error) => say(&format!("note: the model of this computer cannot be kept: {error}")),
         }
     }
     Ok(machine)
@@ -96,9 +96,18 @@ pub(super) fn with_known_store(path: &Path, mut machine: MachineModel) -> Machin
 }
 
 /// Keeps the model in the user's cache folder, whole or not at all.
+///
+/// # Errors
+///
+/// When it cannot be written there; the error names the file.
 pub(super) fn keep(path: &Path, machine: &MachineModel) -> std::io::Result<()> {
     let unfinished: PathBuf = path.with_extension(format!("{}.unfinished", std::process::id()));
-    fs::write(&unfinished, machine.to_toml()).and_then(|()| fs::rename(&unfinished, path))
+    let written = fs::write(&unfinished, machine.to_toml()).and_then(|()| fs::rename(&unfinished, path));
+    written.map_err(|error| {
+        // It may not even be there.
+        let _ = fs::remove_file(&unfinished);
+        std::io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
+    })
 }
 
 /// The kept model, when it is for this decoder and size.
@@ -121,5 +130,20 @@ pub(super) fn ago(age: Duration) -> String {
         s @ 120..7200 => format!("{} min", s / 60),
         s @ 7200..172_800 => format!("{} h", s / 3600),
         s => format!("{} days", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_cannot_be_kept_is_told_by_its_file_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("machine.toml");
+        fs::create_dir(&path).unwrap();
+        let error = keep(&path, &model::load("reference-2core").unwrap()).unwrap_err();
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the folder is there");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
+use super::printable;
+
 /// A text that values come from: a file, or a flag.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
@@ -113,33 +115,36 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
+        write!(f, "error: {}", printable(&self.message))?;
+        let expected = self.expected.as_deref().map(printable);
         match &self.place {
             Some(place) => {
                 let (line, column) = place.line_and_column();
                 let (text, width) = place.line_and_width();
                 let number = if place.source.flag { String::new() } else { line.to_string() };
                 let margin = " ".repeat(number.len().max(1));
+                let name = printable(&place.source.name);
                 match place.source.flag {
-                    true => write!(f, "\n{margin}--> {}", place.source.name)?,
-                    false => write!(f, "\n{margin}--> {}:{line}:{column}", place.source.name)?,
+                    true => write!(f, "\n{margin}--> {name}")?,
+                    false => write!(f, "\n{margin}--> {name}:{line}:{column}")?,
                 }
                 let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
                 let before: String = text.chars().take(column - 1).map(blank).collect();
                 let before = before + &" ".repeat((column - 1).saturating_sub(text.chars().count()));
-                write!(f, "\n{margin} |\n{number:>w$} | {text}\n{margin} | {before}{}", "^".repeat(width), w = margin.len())?;
-                if let Some(expected) = &self.expected {
+                let (text, w) = (printable(text), margin.len());
+                write!(f, "\n{margin} |\n{number:>w$} | {text}\n{margin} | {before}{}", "^".repeat(width))?;
+                if let Some(expected) = expected {
                     write!(f, " expected {expected}")?;
                 }
             }
             None => {
-                if let Some(expected) = &self.expected {
+                if let Some(expected) = expected {
                     write!(f, "\nexpected {expected}")?;
                 }
             }
         }
         match &self.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
+            Some(hint) => write!(f, "\nhint: {}", printable(hint)),
             None => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use super::{
     Metrics, Report,
     humane::{bytes, percent, rate, seconds},
 };
-use crate::trace::Timeline;
+use crate::{trace::Timeline, units::counted};
 
 mod bars;
 mod curves;
@@ -174,8 +174,8 @@ fn settings(sides: &[Side<'_>], seed: u64) -> String {
     let line = |side: &Side<'_>| {
         let m = side.metrics;
         let mut parts = vec![m.machine.clone()];
-        parts.extend((m.cores > 0).then(|| format!("{} cores", m.cores)));
-        parts.extend((m.threads > 0).then(|| format!("{} threads", m.threads)));
+        parts.extend((m.cores > 0).then(|| counted(u64::from(m.cores), "core", "cores")));
+        parts.extend((m.threads > 0).then(|| counted(u64::from(m.threads), "thread", "threads")));
         parts.push(m.device.clone());
         parts.extend(m.codec.as_ref().map(|codec| format!("codec {codec}")));
         parts.extend(m.budget_bytes.map(|b| format!("budget {}", bytes(b as f64))));

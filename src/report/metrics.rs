@@ -31,8 +31,8 @@ pub struct Metrics {
     pub preparation_stall_s: Option<f64>,
     /// CPU time of all threads.
     pub cpu_s: Option<f64>,
-    /// The most memory the loader held: ring and device batches, and encoded bytes reserved. `null`, as the other figures of what
-    /// goes on inside a loader, when only its consumer was watched: see [`Facts::consumer_only`].
+    /// The most memory the loaders of all ranks held together: ring and device batches, and encoded bytes reserved. `null`, as the other
+    /// figures of what goes on inside a loader, when only its consumer was watched: see [`Facts::consumer_only`].
     pub peak_bytes_in_flight: Option<u64>,
     /// The most memory of the process that was resident.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,6 +201,9 @@ pub struct RankMetrics {
     pub time_to_first_batch_s: Option<f64>,
     /// Time that its consumer waited for batches and at the barrier, the first batch's left out.
     pub stall_s: f64,
+    /// As [`Metrics::peak_bytes_in_flight`], of this rank's loader alone; `None` when only its consumer was watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_in_flight: Option<u64>,
 }
 
 /// More ranks than this are not listed for people.
@@ -242,6 +245,18 @@ impl Metrics {
         let hash = facts.repeatable.then(|| format!("{:016x}", recorder.hash()));
         let name_of = |stage| recorder.name_of(stage).to_owned();
         Metrics { trace_hash: hash, ..Metrics::of_summary(recorder.summary(), facts, name_of) }
+    }
+
+    /// The most memory that one rank's loader held, which is what a budget bounds: of several ranks that of the one that held most.
+    pub fn peak_bytes_of_a_rank(&self) -> Option<u64> {
+        self.ranks.iter().filter_map(|rank| rank.peak_bytes_in_flight).max().or(self.peak_bytes_in_flight)
+    }
+
+    /// Tells how much memory each rank's loader held at most, by the ranks' books, in their order.
+    pub(crate) fn tell_peaks(&mut self, peaks: &[u64]) {
+        for (rank, peak) in self.ranks.iter_mut().zip(peaks) {
+            rank.peak_bytes_in_flight = Some(*peak);
+        }
     }
 
     /// The figures that `summary` amounts to, without a hash. `name_of` says what stages are called.
@@ -373,6 +388,7 @@ fn ranks(summary: &Summary, facts: &Facts) -> Vec<RankMetrics> {
         accelerator_utilization: consumer.accelerator_utilization(),
         time_to_first_batch_s: consumer.time_to_first_batch().map(|t| t.as_secs_f64()),
         stall_s: seconds(consumer.stalled_ns()),
+        peak_bytes_in_flight: None,
     };
     let mut all: BTreeMap<u16, RankMetrics> = summary.consumers().map(|consumer| (consumer.rank(), of(consumer))).collect();
     // A rank that got nothing at all left no trace of its consumer.
@@ -387,6 +403,7 @@ fn ranks(summary: &Summary, facts: &Facts) -> Vec<RankMetrics> {
             accelerator_utilization: None,
             time_to_first_batch_s: None,
             stall_s: 0.0,
+            peak_bytes_in_flight: None,
         });
     }
     all.into_values().collect()

@@ -7,6 +7,7 @@ use super::{
     Attributed, Errors, Interval, Metrics, RankMetrics, Report, StageMetrics,
     humane::{bytes, count, number, percent, rate, seconds},
 };
+use crate::{document::printable, units::counted};
 
 pub(crate) mod table;
 
@@ -59,7 +60,7 @@ type Column<'a> = (&'static str, &'a Metrics);
 pub(super) fn render(report: &Report, style: Style) -> String {
     let sides = [("simulated", report.simulated.as_ref()), ("measured", report.measured.as_ref())];
     let columns: Vec<Column<'_>> = sides.into_iter().filter_map(|(name, m)| Some((name, m?))).collect();
-    let mut out = format!("{}, seed {}\n", style.bold(&report.scenario), report.seed);
+    let mut out = format!("{}, seed {}\n", style.bold(&printable(&report.scenario)), report.seed);
     columns.iter().for_each(|column| out.push_str(&setting(column, style)));
     let mut section = |title: &str, body: String| {
         if !body.is_empty() {
@@ -87,12 +88,12 @@ pub(super) fn render(report: &Report, style: Style) -> String {
 
 /// What ran: a line of what the machine was.
 fn setting((side, m): &Column<'_>, style: Style) -> String {
-    let mut parts = vec![m.machine.clone()];
+    let mut parts = vec![printable(&m.machine).into_owned()];
     if m.cores > 0 {
-        parts.push(format!("{} cores", m.cores));
+        parts.push(counted(u64::from(m.cores), "core", "cores"));
     }
     if m.threads > 0 {
-        parts.push(format!("{} threads", m.threads));
+        parts.push(counted(u64::from(m.threads), "thread", "threads"));
     }
     parts.push(m.device.clone());
     parts.extend(m.codec.as_ref().map(|codec| format!("codec {codec}")));

@@ -14,6 +14,11 @@ pub(super) struct Ended {
 }
 
 impl Ended {
+    /// The most memory that the rank's loader held \[B\].
+    pub(super) fn peak_bytes(&self) -> u64 {
+        self.outcome.memory.fixed_bytes.saturating_add(self.outcome.memory.peak_reserved_bytes)
+    }
+
     /// All ranks as one: the books of the first that failed, else of the first, with everybody's accounts in it; the first finding
     /// of each kind. Beside it the rank that failed first, where there are several.
     pub(super) fn of_ranks(ranks: Vec<Ended>) -> (Ended, Option<u16>) {

@@ -201,7 +201,7 @@ documented! {
         pub time_to_first_batch: Option<Spanned<Bound<Duration>>>,
         /// CPU time of the whole run.
         pub cpu: Option<Spanned<Bound<Duration>>>,
-        /// The most memory the loader held.
+        /// The most memory a loader held, which its budget bounds; of several ranks the one that held most.
         pub peak_bytes_in_flight: Option<Spanned<Bound<Size>>>,
         /// Samples left out.
         pub skipped: Option<Spanned<Bound<Count>>>,
@@ -295,7 +295,7 @@ pub struct Found {
     pub time_to_first_batch_s: Option<f64>,
     /// CPU time, in seconds.
     pub cpu_s: Option<f64>,
-    /// The most memory the loader held, in bytes.
+    /// The most memory the loader held, of several ranks the one that held most, in bytes.
     pub peak_bytes_in_flight: Option<u64>,
     /// Samples left out.
     pub skipped: Option<u64>,

@@ -17,6 +17,7 @@ use crate::{
     source::Source,
     sync::Party,
     trace::{LeafTimes, Recorder},
+    units::Count,
 };
 
 /// What a measured scenario came to.
@@ -171,6 +172,7 @@ impl Scenario {
     ) -> Result<Measured, MeasuringError> {
         self.only_ours("can be simulated, and not run")?;
         self.only_here()?;
+        self.only_so_many_threads()?;
         let Way { leaf_cpu, meeting, gpus } = way;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.loader.threads.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
@@ -230,7 +232,9 @@ impl Scenario {
             let findings = deliveries.finish(&outcome);
             Ended { outcome, findings, error: end.err() }
         });
-        let (Ended { outcome, findings, error }, failed_rank) = Ended::of_ranks(ended.collect());
+        let ended: Vec<Ended> = ended.collect();
+        let peaks: Vec<u64> = ended.iter().map(Ended::peak_bytes).collect();
+        let (Ended { outcome, findings, error }, failed_rank) = Ended::of_ranks(ended);
         let facts = Facts {
             cpu_s: Some(run.cpu_ns as f64 / 1e9),
             peak_rss_bytes: run.peak_rss_bytes.map(|(bytes, _)| bytes),
@@ -240,7 +244,8 @@ impl Scenario {
                 .map(|shares| shares.others),
             ..facts
         };
-        let metrics = Metrics::of(&recorder, &facts);
+        let mut metrics = Metrics::of(&recorder, &facts);
+        metrics.tell_peaks(&peaks);
         let verdicts = self.expect.check(&Found::of(&metrics, &findings));
         Ok(Measured { metrics, outcome, verdicts, error, failed_rank, leaf_times, recorder })
     }
@@ -278,6 +283,32 @@ impl Scenario {
         let Some(link) = self.consumer.link else { return Ok(()) };
         let wrong = Diagnostic::new(format!("a link of {link} is emulated on the host, and a GPU has one of its own"));
         Err(wrong.at(self.places.of("consumer.link")).hint("leave it out, or run with `--device host`").into())
+    }
+
+    /// Refuses more threads than a process can have: one for each rank's consumer, the pool's, and those of emulated connections. A system
+    /// that refuses one as it begins ends the whole process.
+    ///
+    /// # Errors
+    ///
+    /// When there are more.
+    pub fn only_so_many_threads(&self) -> Result<(), Trouble> {
+        let connections = self.store.connections.filter(|_| self.store.kind == super::EMULATED);
+        let bounds = [
+            ("ranks.count", Some(u64::from(self.ranks.count)), RANKS_MOST),
+            ("loader.threads", self.loader.threads, THREADS_MOST),
+            ("store.connections", connections, THREADS_MOST),
+        ];
+        let Some((field, value, most)) = bounds
+            .into_iter()
+            .find_map(|(field, value, most)| Some((field, value?, most)).filter(|(_, value, most)| value > most))
+        else {
+            return Ok(());
+        };
+        let (value, most) = (Count(value), Count(most));
+        let wrong =
+            Diagnostic::new(format!("`{field} = {value}` can be simulated, and not run: each is a thread of this process"));
+        let hint = "`towtank sim` simulates more; `torchrun` runs each rank as a process of its own";
+        Err(wrong.at(self.places.of(field)).expected(format!("at most {most}")).hint(hint).into())
     }
 
     /// Refuses ranks on several nodes, of which this computer is one.
@@ -319,6 +350,10 @@ impl Scenario {
     }
 }
 
+/// The most ranks that one process runs.
+const RANKS_MOST: u64 = 1024;
+/// The most threads of a kind that one process starts.
+const THREADS_MOST: u64 = 4096;
 /// Processors that are busier than this have nothing to spare, so that processes take time from each other.
 const CROWDED: f64 = 0.8;
 /// Less than this others use on any computer.

@@ -54,6 +54,7 @@ impl Scenario {
             let hint = format!("predict one of them: `--set ranks.count=1 --set loader.world={world} --set loader.rank=0`");
             return Err(wrong.at(self.places.of("ranks.count")).hint(hint).into());
         }
+        recorded::bounded(samples.count(), self.places.of("dataset.count"))?;
         let mut came = Came::new(samples.count());
         let recorded = recorded::read(name, input, recorder, |batch| came.take(batch))?;
         Ok(Watched { recorded, name: name.to_owned(), came })

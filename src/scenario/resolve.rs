@@ -176,6 +176,12 @@ fn store(typed: &typed::Store) -> Store {
     }
 }
 
+/// The most threads of one machine's pool: far more than any has cores, and as many as a simulation holds in memory with their lanes.
+const THREADS_MOST: u64 = 1 << 16;
+
+/// The most lanes of one rank.
+const LANES_MOST: u64 = 1 << 20;
+
 /// The most lanes, slots or samples in a batch.
 const LARGEST: u64 = crate::loader::LARGEST_COUNT as u64;
 
@@ -214,8 +220,8 @@ fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
     Loader {
         design,
         batch,
-        threads: bounded(&typed.threads),
-        lanes: bounded(&typed.lanes),
+        threads: typed.threads.is_some().then(|| fits(&typed.threads, THREADS_MOST, 1, errors)),
+        lanes: typed.lanes.is_some().then(|| fits(&typed.lanes, LANES_MOST, 1, errors)),
         ring,
         budget: positive(&typed.budget).unwrap_or(Size::new(1.0, "GiB")),
         prefetch: fits(&typed.prefetch, LARGEST, 2, errors),

@@ -118,9 +118,11 @@ impl Scenario {
             all_ranks(machine, all)
         };
         let ended = sim::run(config, recorder, run).map_err(SimulateError::Stall)?;
+        let peaks: Vec<u64> = ended.value.iter().map(Ended::peak_bytes).collect();
         let (Ended { outcome, findings, error }, failed_rank) = Ended::of_ranks(ended.value);
         let facts = Facts { cpu_s: Some(ended.cpu_ns as f64 / 1e9), ..facts };
-        let metrics = Metrics::of(&ended.recorder, &facts);
+        let mut metrics = Metrics::of(&ended.recorder, &facts);
+        metrics.tell_peaks(&peaks);
         let verdicts = self.expect.check(&Found::of(&metrics, &findings));
         let steps = ended.tally.polls + ended.tally.fired;
         Ok(Simulated { metrics, outcome, verdicts, error, failed_rank, steps, recorder: ended.recorder })
@@ -395,7 +397,7 @@ impl Found {
             accelerator_utilization: metrics.accelerator_utilization,
             time_to_first_batch_s: metrics.time_to_first_batch_s,
             cpu_s: metrics.cpu_s,
-            peak_bytes_in_flight: metrics.peak_bytes_in_flight,
+            peak_bytes_in_flight: metrics.peak_bytes_of_a_rank(),
             skipped: metrics.skipped,
             exactly_once: findings.exactly_once.clone(),
             order_kept: findings.order_kept.clone(),

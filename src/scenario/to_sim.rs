@@ -219,6 +219,7 @@ impl Scenario {
     /// When the settings do not fit together: a budget below the minimum, ranks without a batch.
     pub fn settings(&self, threads: u64, samples: &Samples) -> Result<Settings, Trouble> {
         let loader = &self.loader;
+        self.bounded_lanes(threads)?;
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let slot_bytes = loader.size.bytes();
         // A decoding thread keeps the full-size frame and a small image beside it.
@@ -262,6 +263,22 @@ impl Scenario {
             Ok(_) => Ok(settings),
             Err(error) => Err(self.explain(&error, threads, frame_bytes).into()),
         }
+    }
+
+    /// Refuses more lanes, of all ranks together, than memory has room for.
+    fn bounded_lanes(&self, threads: u64) -> Result<(), Trouble> {
+        const ALL_MOST: u64 = 1 << 22;
+        let (ranks, lanes) = (u64::from(self.ranks.count), self.loader.lanes_for(threads, &self.store.kind));
+        let all = lanes.saturating_mul(ranks);
+        if all <= ALL_MOST || self.loader.design != Design::Towtank {
+            return Ok(());
+        }
+        let of = if ranks > 1 { format!(" for each of {} ranks", Count(ranks)) } else { String::new() };
+        let place = ["loader.lanes", "loader.threads", "ranks.count"].iter().find_map(|path| self.places.of(path));
+        let wrong =
+            Diagnostic::new(format!("{} lanes{of} are {} in all, which no memory has room for", Count(lanes), Count(all)));
+        let hint = "`loader.lanes` says how many; left out there are four or eight for each of `loader.threads`";
+        Err(wrong.at(place).expected(format!("at most {} lanes in all", Count(ALL_MOST))).hint(hint).into())
     }
 
     /// The loader's complaint in the scenario's words, at the scenario's place.

@@ -1,7 +1,8 @@
 //! A folder of synthetic images, made once.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
     path::Path,
     sync::{
         Mutex,
@@ -37,7 +38,8 @@ pub struct Summary {
 
 /// Fills `dir`, which is created where needed, with the images 0 to `count` of data set `seed`, on all cores.
 ///
-/// Each image is written under another name first and then renamed, so a file that bears an image's name is whole. A list says whose
+/// Each image is written under another name first and then renamed, so a file that bears an image's name is whole. One that was cut since, that
+/// does not begin and end as a JPEG does, is made anew. A list says whose
 /// images the folder holds, from the beginning, and how many of them are surely there, at the end; one that cannot be read counts as
 /// none. After a kill the next call goes on where the last one stopped. A folder that is complete is left alone, and so
 /// need not be writable. `progress` is told, now and then and at the end, how many images are there.
@@ -110,17 +112,38 @@ fn read_manifest(path: &Path) -> io::Result<Option<Summary>> {
 
 /// Makes the image unless it is there. Returns its bytes, and whether it was made.
 fn write_image(dir: &Path, spec: &Spec) -> io::Result<(u64, bool)> {
-    let path = dir.join(format!("v{VERSION}-{}-{:06}.jpg", spec.seed, spec.index));
-    match fs::metadata(&path) {
-        // A crash of the whole computer can leave a name without its content.
-        Ok(found) if found.len() > 0 => return Ok((found.len(), false)),
+    keep(&dir.join(format!("v{VERSION}-{}-{:06}.jpg", spec.seed, spec.index)), spec)
+}
+
+/// Makes the image in this file unless it is there. Returns its bytes, and whether it was made.
+pub(crate) fn keep(path: &Path, spec: &Spec) -> io::Result<(u64, bool)> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            let why = format!("`{}` is a folder, and an image belongs there", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        // A crash of the whole computer can leave a name without its content, or with a part of it.
+        Ok(found) if is_whole(path, found.len())? => return Ok((found.len(), false)),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     let bytes = jpeg(spec);
-    write_whole(&path, &bytes)?;
+    write_whole(path, &bytes)?;
     Ok((bytes.len() as u64, true))
+}
+
+/// Whether a file begins and ends as a JPEG does: with the marker of its start, and that of its end.
+fn is_whole(path: &Path, len: u64) -> io::Result<bool> {
+    let (mut start, mut end) = ([0; 2], [0; 2]);
+    if len < 4 {
+        return Ok(false);
+    }
+    let mut file = File::open(path)?;
+    file.read_exact(&mut start)?;
+    file.seek(SeekFrom::End(-2))?;
+    file.read_exact(&mut end)?;
+    Ok(start == [0xff, 0xd8] && end == [0xff, 0xd9])
 }
 
 /// Writes a file so that its name is either absent or bears the whole content.
@@ -169,6 +192,24 @@ mod tests {
         let resumed = write_folder(dir.path(), 6, 2, |_| {}).unwrap();
         assert_eq!(resumed, Summary { made: 2, ..whole });
         assert_eq!(images(dir.path()), before);
+    }
+
+    #[test]
+    fn an_image_that_was_cut_is_made_anew_and_a_folder_in_its_place_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        write_folder(dir.path(), 2, 1, |_| {}).unwrap();
+        let before = images(dir.path());
+        let path = dir.path().join(&before[1].0);
+        for cut in [1, 3, before[1].1.len() / 2, before[1].1.len() - 1] {
+            fs::write(&path, &before[1].1[..cut]).unwrap();
+            assert_eq!(write_folder(dir.path(), 2, 1, |_| {}).unwrap().made, 1, "{cut} bytes");
+            assert_eq!(images(dir.path()), before);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = write_folder(dir.path(), 2, 1, |_| {}).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("is a folder, and an image belongs there"), "{error}");
     }
 
     #[test]

@@ -21,8 +21,9 @@ use std::{
 use self::line::{BatchLine, Line, Wrong};
 use super::{Event, Kind, Recorder, StageId};
 use crate::{
-    document::{Diagnostic, Place, Source},
+    document::{Diagnostic, Place, Source, Trouble},
     machine::Time,
+    units::Count,
 };
 
 mod line;
@@ -37,6 +38,25 @@ pub const BATCH_MOST: u64 = 1 << 20;
 
 /// The most samples in a trace: 2³².
 pub const SAMPLES_MOST: u64 = 1 << 32;
+
+/// Refuses a dataset of more samples than a trace can tell of, whose books would have no room in memory; `place` is where their number
+/// stands.
+///
+/// # Errors
+///
+/// When `count` is larger than [`SAMPLES_MOST`].
+pub(crate) fn bounded(count: u64, place: Option<&Place>) -> Result<(), Trouble> {
+    if count <= SAMPLES_MOST {
+        return Ok(());
+    }
+    let (count, most) = (Count(count), Count(SAMPLES_MOST));
+    let wrong = Diagnostic::new(format!("a dataset of {count} samples is larger than a recorded trace can be"));
+    Err(wrong
+        .at(place)
+        .expected(format!("at most {most}"))
+        .hint("`dataset.count` is that of the dataset that was recorded")
+        .into())
+}
 
 /// The longest line \[B\]: room for a batch of the most samples with their indices.
 const LINE_BYTES_MOST: u64 = 32 << 20;

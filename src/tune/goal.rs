@@ -67,7 +67,7 @@ impl Figure {
             Figure::AcceleratorUtilization => metrics.accelerator_utilization,
             Figure::TimeToFirstBatch => metrics.time_to_first_batch_s,
             Figure::Cpu => metrics.cpu_s.map(|s| if whole { s } else { s / part }),
-            Figure::PeakBytesInFlight => metrics.peak_bytes_in_flight.map(|b| b as f64),
+            Figure::PeakBytesInFlight => metrics.peak_bytes_of_a_rank().map(|b| b as f64),
             Figure::Skipped if whole => metrics.skipped.map(|n| n as f64),
             Figure::Skipped => metrics.skipped.map(|n| n as f64 / part),
         }

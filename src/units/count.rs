@@ -15,6 +15,18 @@ impl Count {
     pub(crate) const EXAMPLE: &'static str = "1_281_167";
 }
 
+/// So many of something, in words: `1 seed`, `12_000 seeds`.
+///
+/// ```
+/// use towtank::units::counted;
+///
+/// assert_eq!(counted(1, "batch", "batches"), "1 batch");
+/// assert_eq!(counted(12_000, "batch", "batches"), "12_000 batches");
+/// ```
+pub fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", Count(n), if n == 1 { one } else { many })
+}
+
 impl FromStr for Count {
     type Err = UnitError;
 

@@ -70,8 +70,12 @@ fn shards_share_the_seeds() {
 fn shards_add_up() {
     let folder = tempfile::tempdir().unwrap();
     let part = |shard: &str, more: &[&str]| {
-        let args = ["check", "tiny-memory", "--seeds", "6", "--samples", "8", "--json", "--shard", shard, "--out"];
-        let output = towtank(&[&args[..], &[folder.path().to_str().unwrap()], more].concat());
+        let mut args = vec!["check", "tiny-memory", "--samples", "8", "--json", "--shard", shard, "--out"];
+        args.push(folder.path().to_str().unwrap());
+        if !more.contains(&"--seeds") {
+            args.extend(["--seeds", "6"]);
+        }
+        let output = towtank(&[&args[..], more].concat());
         let file = folder.path().join(format!("{}.json", shard.replace('/', "-")));
         fs::write(&file, &output.stdout).unwrap();
         file.to_str().unwrap().to_owned()
@@ -82,13 +86,49 @@ fn shards_add_up() {
     let merged = report(&output);
     let waited = &merged["coverage"]["the consumer waited for a batch"];
     assert_eq!((&merged["seeds"], waited), (&Value::from(6), &Value::from(6)));
-    let broken = part("1/2", &HANGS);
-    let output = towtank(&["merge", &first, &second, &first]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("would count twice"), "{}", stderr(&output));
+    assert_eq!(merged["shards"]["missing"], serde_json::json!([]));
+    let refused = |files: &[&String], why: &str| {
+        let output = towtank(&[vec!["merge"], files.iter().map(|file| file.as_str()).collect()].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(why), "{why}: {}", stderr(&output));
+    };
+    refused(&[&first, &second, &first], "would count twice");
+    let alone = towtank(&["merge", &first]);
+    assert_eq!((alone.status.code(), &report(&alone)["shards"]["missing"]), (Some(0), &serde_json::json!([1])));
+    assert!(stderr(&alone).contains("note: of 2 shards 1 is not here"), "{}", stderr(&alone));
+    assert!(stderr(&alone).contains("`1/2`"), "{}", stderr(&alone));
+    let whole = folder.path().join("merged.json");
+    fs::write(&whole, &output.stdout).unwrap();
+    refused(&[&whole.to_str().unwrap().to_owned()], "is merged already");
+
+    // What is not of the same search.
+    refused(&[&first, &part("1/3", &[])], "is one of 3 shards");
+    for (more, why) in [
+        (&["--swarm"][..], "has `swarm` true"),
+        (&["--chooser", "pct:3"], "has `chooser` \"pct:3\""),
+        (&["--seed", "77"], "has `seed` 77"),
+        (&["--seeds", "8"], "has `seeds` 8"),
+        (&["--set", "loader.batch=8"], "is of another search"),
+        (&["--set", "consumer.step=7 ms"], "has `fingerprint` "),
+    ] {
+        refused(&[&first, &part("1/2", more)], why);
+    }
+    let text = fs::read_to_string(&first).unwrap();
+    for (what, why) in [
+        (text.replace("\"runs\": ", "\"runs\": -"), "is no report of a check"),
+        (text.replace("\"took_s\": ", "\"took_s\": -"), "is no report of a check"),
+        (text.replace("\"search\"", "\"sought\""), "is of an earlier version"),
+    ] {
+        let wrong = folder.path().join("wrong.json");
+        fs::write(&wrong, what).unwrap();
+        refused(&[&wrong.to_str().unwrap().to_owned(), &second], why);
+    }
+
+    let [first, broken] = [part("0/2", &HANGS), part("1/2", &HANGS)];
     let output = towtank(&["merge", &first, &broken]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert_eq!(report(&output)["failures"].as_array().unwrap().len(), 1);
+    assert_eq!(report(&output)["failures"].as_array().unwrap().len(), 2);
+    assert!(stderr(&output).contains("an invariant is broken: 2 failures of \"tiny-memory\""), "{}", stderr(&output));
     let other = towtank(&["merge", &first, folder.path().join("none.json").to_str().unwrap()]);
     assert_eq!(other.status.code(), Some(2));
     assert!(stderr(&other).contains("cannot be read"), "{}", stderr(&other));
@@ -135,4 +175,44 @@ fn what_cannot_be_repeated_is_said() {
     let output = towtank(&["replay", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("did you mean `exactly_once`?"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_would_check_nothing_is_refused() {
+    for (flag, value) in [("--samples", "0"), ("--jobs", "0"), ("--twice-every", "0")] {
+        let output = towtank(&["check", "slow-consumer", flag, value]);
+        assert_eq!(output.status.code(), Some(2), "{flag}");
+        assert!(stderr(&output).contains("expected at least 1"), "{}", stderr(&output));
+    }
+    let output = towtank(&["synth", "--count", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("expected at least 1"), "{}", stderr(&output));
+}
+
+#[test]
+fn where_failures_cannot_be_written_is_told_before_anything_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    for out in [file.clone(), file.join("inside/of/it")] {
+        let output = towtank(&["check", "slow-consumer", "--seeds", "1", "--out", out.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(output.stdout.is_empty(), "nothing was checked");
+        assert!(stderr(&output).contains("failures cannot be written to the folder"), "{}", stderr(&output));
+    }
+    let new = folder.path().join("new/folder");
+    let output = towtank(&["check", "slow-consumer", "--seeds", "1", "--samples", "4", "--out", new.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!new.exists(), "it is made for a failure only");
+}
+
+#[test]
+fn a_check_ends_with_what_is_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = towtank(&[&["check", "tiny-memory", "--seeds", "1", "--seed", "5", "--out", out], &HANGS[..]].concat());
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(told.lines().last(), Some("  broken: progress under seed 5"), "{told}");
+    assert!(told.contains("  1 seed from 5, 1 run, "), "{told}");
+    assert!(stderr(&output).ends_with("error: an invariant is broken: progress under seed 5\n"), "{}", stderr(&output));
 }

@@ -28,8 +28,6 @@ fn a_sound_trace_holds_and_what_it_cannot_show_is_said() {
     let text = told(&output).replace(FIXTURE, "recorded.jsonl");
     insta::assert_snapshot!(text, @r"
     checked `recorded.jsonl` against `other`: 12 samples in 4 batches of PyTorch DataLoader, 2 workers
-      holds       exactly_once                   each of 6 samples in each of 2 epochs
-                  batches_whole                  4 samples in each but an epoch's last
       not judged  order_kept                     the scenario shuffles, and every loader shuffles in its own way
                   ranks_disjoint_complete_equal  the scenario has one rank
                   errors_surfaced_or_counted     the trace does not tell `skipped`, what was left out
@@ -50,6 +48,8 @@ fn a_sound_trace_holds_and_what_it_cannot_show_is_said() {
                   retries_justified              a training loop does not see who is asked for a sample, and how often
                   state_kept                     a trace has no states
                   redeal_exact                   a trace has no states to go on from
+      holds       exactly_once                   each of 6 samples in each of 2 epochs
+                  batches_whole                  4 samples in each but an epoch's last
       nothing is broken
     ");
     let output = towtank(&["check", &scenario(&folder), "--trace", FIXTURE, "--json"]);
@@ -82,6 +82,11 @@ fn what_is_broken_is_exit_code_1_with_file_and_line() {
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         let told = told(&output);
         assert!(told.contains(invariant) && told.contains(&format!("{bad_path}:{line}: {why}")), "{told}");
+        assert_eq!(told.lines().last(), Some(&*format!("  broken: {invariant}")), "{told}");
+        assert!(
+            told.lines().nth_back(1).is_some_and(|line| line.contains(invariant)),
+            "what is broken is seen at the end: {told}"
+        );
     }
     let output = towtank(&["check", &scenario(&folder), "--trace", FIXTURE, "--set", "loader.shuffle=false", "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -139,4 +144,32 @@ for batch in record(Loader(), sys.argv[2], epochs=2, tell=tell, loader='a list',
     let output = towtank(&["check", &scenario(&folder), "--trace", trace.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}{}", told(&output), stderr(&output));
     assert!(told(&output).contains("each of 6 samples in each of 2 epochs"), "{}", told(&output));
+}
+
+#[test]
+fn a_dataset_that_no_trace_can_be_of_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = scenario(&folder);
+    let count = ["--set", "dataset.count=9223372036854775808", "--set", "machine=reference-2core"];
+    for verb in [&["check", &scenario, "--trace", FIXTURE][..], &["compare", &scenario, "--measured", FIXTURE]] {
+        let output = towtank(&[verb, &count[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let told = stderr(&output);
+        assert!(told.contains("is larger than a recorded trace can be") && told.contains("at most 4_294_967_296"), "{told}");
+        assert!(told.contains("dataset.count=9223372036854775808"), "{told}");
+    }
+}
+
+#[test]
+fn names_in_a_trace_do_nothing_to_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(FIXTURE).unwrap().replace("PyTorch DataLoader", "\\u001b[31mPyTorch");
+    let file = folder.path().join("\u{1b}]0;mine\u{7}.jsonl");
+    fs::write(&file, text).unwrap();
+    let output = towtank(&["check", &scenario(&folder), "--trace", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(told(&output).contains("␛]0;mine␇.jsonl") && told(&output).contains("of ␛[31mPyTorch"), "{}", told(&output));
+    fs::write(&file, "no trace").unwrap();
+    let output = towtank(&["check", &scenario(&folder), "--trace", file.to_str().unwrap()]);
+    assert!(!stderr(&output).contains('\u{1b}') && stderr(&output).contains("␛]0;mine␇.jsonl"), "{}", stderr(&output));
 }

@@ -108,6 +108,47 @@ fn ranks_run_in_one_process_as_they_are_simulated() {
 }
 
 #[test]
+fn a_bound_on_memory_is_one_for_each_loader() {
+    let quickstart = |max: &str| {
+        let max = format!("expect.peak_bytes_in_flight.max={max}");
+        towtank(&["sim", "quickstart", "--set", "machine=reference-2core", "--ranks", "8", "--json", "--set", &max])
+    };
+    let output = quickstart("256 MiB");
+    assert_eq!(output.status.code(), Some(0), "each of eight has a budget of 256 MiB: {}", stderr(&output));
+    let simulated = report(&output)["simulated"].clone();
+    let peaks = column(&simulated["ranks"], "peak_bytes_in_flight");
+    let (all, most) = (simulated["peak_bytes_in_flight"].as_u64().unwrap(), *peaks.iter().max().unwrap());
+    assert!(most <= 256 << 20 && all > 256 << 20 && all <= peaks.iter().sum(), "{all} bytes of all, {peaks:?} of each");
+    let output = quickstart(&format!("{} B", most - 1));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("`expect.peak_bytes_in_flight` does not hold"), "{}", stderr(&output));
+}
+
+#[test]
+fn more_than_a_process_can_have_is_refused_by_name() {
+    for (more, told) in [
+        (&["--ranks", "65535"][..], ["`ranks.count = 65_535` can be simulated, and not run", "at most 1024"]),
+        (&["--set", "loader.threads=5000"], ["`loader.threads = 5000` can be simulated, and not run", "at most 4096"]),
+        (
+            &["--set", "store.kind=emulated", "--set", "store.connections=5000"],
+            ["`store.connections = 5000` can be simulated, and not run", "at most 4096"],
+        ),
+        (&["--set", "loader.threads=1048576"], ["`loader.threads` is too large", "at most 65_536"]),
+    ] {
+        let output = run(Path::new("nowhere"), more).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(told.iter().all(|words| stderr(&output).contains(words)), "{}", stderr(&output));
+    }
+    let explain = |more: &[&str]| towtank(&[&["explain", "quickstart", "--set", "machine=reference-2core"], more].concat());
+    let output = explain(&["--set", "loader.threads=1048576"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("loader.threads=1048576"), "{}", stderr(&output));
+    let output = explain(&["--set", "loader.lanes=1000000", "--set", "ranks.count=100"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("1_000_000 lanes for each of 100 ranks are 100_000_000 in all"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_rank_that_fails_is_named() {
     let data = images(8);
     fs::write(data.path().join("bad.jpg"), "no image").unwrap();

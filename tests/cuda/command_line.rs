@@ -118,3 +118,34 @@ fn devices_that_cannot_be_had_are_errors_with_a_way_out() {
         assert!(error.contains("no CUDA driver") && error.contains("`--device host` needs none"), "{error}");
     }
 }
+
+#[test]
+fn a_gpu_whose_memory_is_full_is_told_with_what_helps() {
+    let (cache, images) = (tempfile::tempdir().unwrap(), images(24));
+    let data = images.path().to_str().unwrap();
+    let named = ["run", "quickstart", "--data", data, "--device", "cuda"];
+    let output =
+        program(cache.path(), true).env("FAKE_CUDA_CAPACITY", "4096").args([&named[..], &SETS].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("CUDA_ERROR_OUT_OF_MEMORY") && told.contains("hint: a smaller `loader.batch`"), "{told}");
+}
+
+#[test]
+fn a_prediction_for_a_gpu_that_is_judged_on_the_host_is_noted() {
+    let (cache, images) = (tempfile::tempdir().unwrap(), images(24));
+    let (data, frozen) = (images.path().to_str().unwrap(), cache.path().join("frozen.json"));
+    let frozen = frozen.to_str().unwrap();
+    let predict = ["sim", "quickstart", "--data", data, "--set", "machine=p4d.24xlarge", "--freeze", frozen];
+    let output = towtank(cache.path(), true, &[&predict[..], &SETS].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let noted = |device: &[&str]| {
+        let output =
+            towtank(cache.path(), true, &[&["compare", "--frozen", frozen, "--data", data, "--intervals", "0"], device].concat());
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        told.contains("note: the prediction was frozen for a GPU, and this run goes to the host")
+    };
+    assert!(noted(&[]));
+    assert!(!noted(&["--device", "cuda:0"]));
+}

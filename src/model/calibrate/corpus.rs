@@ -60,12 +60,7 @@ impl Corpus {
         let wrong = |error| CalibrateError::Write { folder: folder.clone(), error };
         fs::create_dir_all(&folder).map_err(wrong)?;
         for (i, spec) in specs.iter().enumerate() {
-            let path = folder.join(format!("{i:04}.jpg"));
-            if !path.exists() {
-                // Two processes may calibrate at once, with the same images.
-                let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
-                fs::write(&unfinished, synth::jpeg(spec)).and_then(|()| fs::rename(&unfinished, &path)).map_err(wrong)?;
-            }
+            synth::keep(&folder.join(format!("{i:04}.jpg")), spec).map_err(wrong)?;
         }
         let files = Folder::images(&folder)?;
         let sizes = specs.iter().enumerate().map(|(i, spec)| {
