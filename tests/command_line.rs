@@ -686,3 +686,13 @@ fn a_share_of_no_gpu_is_refused() {
         assert!(stderr(&output).contains("`--gpu-share 50` has no meaning on the host"), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn a_dataset_of_any_size_is_refused_or_simulated() {
+    for sets in [&["dataset.count=9223372036854775808"][..], &["dataset.count=9223372036854775808", "loader.epochs=4"]] {
+        let output =
+            towtank(&[&["sim", "slow-consumer"], &sets.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>()[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains("`dataset.count` is too large"), "{}", stderr(&output));
+    }
+}

@@ -267,7 +267,10 @@ impl TraceCheck {
                 "none of {} samples came twice; it may skip some, and the trace does not tell `skipped`{cut}",
                 Count(count)
             )),
-            false => indexed(format!("each of {} samples in each of {} epochs{cut}", Count(count), self.judged)),
+            false => indexed(match self.judged {
+                1 => format!("each of {} samples in the epoch{cut}", Count(count)),
+                epochs => format!("each of {} samples in each of {epochs} epochs{cut}", Count(count)),
+            }),
         };
         let order = match () {
             () if shuffled => Err("the scenario shuffles, and every loader shuffles in its own way".to_owned()),

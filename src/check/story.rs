@@ -12,6 +12,7 @@ use crate::{
     failure::FailureKind,
     sim::{Chooser, Timing},
     trace::{Event, Kind, StageId},
+    units::counted,
 };
 
 /// Events that a story tells.
@@ -23,11 +24,16 @@ impl Failure {
         let Shrunk { case, finding, run, looks, from } = &self.shrunk;
         let mut text = story(&self.scenario, case, finding, run);
         if *looks > 0 {
-            let lanes = from.lanes.map_or(String::new(), |lanes| format!("{lanes} lanes, "));
+            let lanes = from.lanes.map_or(String::new(), |lanes| format!("{}, ", counted(lanes, "lane", "lanes")));
             let Size { samples, epochs, faults, choices, events, .. } = from;
             let before = format!(
-                "{samples} samples in {epochs} epochs, {lanes}{faults} kinds of faults, {choices} choices, {events} events, \
-                 in {looks} looks"
+                "{} in {}, {lanes}{}, {}, {}, in {}",
+                counted(*samples, "sample", "samples"),
+                counted(u64::from(*epochs), "epoch", "epochs"),
+                counted(*faults as u64, "kind of faults", "kinds of faults"),
+                counted(*choices as u64, "choice", "choices"),
+                counted(*events as u64, "event", "events"),
+                counted(*looks, "look", "looks")
             );
             tell(&mut text, "  before", &before);
         }
@@ -41,7 +47,8 @@ pub fn story(scenario: &str, case: &Case, finding: &Finding, run: &Run) -> Strin
     let loader = &case.scenario.loader;
     let number = |n: Option<u64>| n.map_or("as many as usual".to_owned(), |n| n.to_string());
     tell(&mut text, "  seed", &case.scenario.seed.to_string());
-    let samples = format!("{} in {} epochs, batches of {}", count(&case.scenario), loader.epochs, loader.batch);
+    let epochs = counted(u64::from(loader.epochs), "epoch", "epochs");
+    let samples = format!("{} in {epochs}, batches of {}", count(&case.scenario), loader.batch);
     tell(&mut text, "  samples", &samples);
     tell(&mut text, "  lanes", &format!("{}, on threads: {}", number(loader.lanes), number(loader.threads)));
     let faults = faults(case);

@@ -31,9 +31,10 @@ Examples:
       whether the loader is right, whatever happens
 
 A scenario is a TOML file, or the name of one that is part of the program:
-  quickstart, imagenet-local, imagenet-s3, imagenet-p4d, cluster-64, cluster-1000,
-  mlperf-resnet50, mlperf-unet3d, mlperf-cosmoflow, constant-rates,
-  worker-processes, slow-consumer, slow-store, tiny-memory, flaky-store
+  quickstart, imagenet-local, imagenet-s3, imagenet-p4d, cluster-64,
+  cluster-1000, mlperf-resnet50, mlperf-unet3d, mlperf-cosmoflow,
+  constant-rates, worker-processes, slow-consumer, slow-store, tiny-memory,
+  flaky-store
 
 Exit codes: 0 every expectation holds, 1 one does not, 2 the input is wrong.";
 

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 use towtank::{
-    document::Diagnostic,
+    document::{Diagnostic, printable},
     model::{
         self, MachineModel,
         calibrate::{Calibrated, Effort, GpuEffort, GpuQuality, Quality, calibrate_gpus},
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Ending> {
         writeln!(out)?;
     } else {
         let gpus = gpus.as_ref().map(GpuQuality::terminal).unwrap_or_default();
-        write!(out, "{}\n{}{gpus}", machine.title, quality.terminal())?;
+        write!(out, "{}\n{}{gpus}", printable(&machine.title), quality.terminal())?;
     }
     Ok(out.flush()?)
 }
@@ -147,7 +147,7 @@ fn calibrate_store(args: &CalibrateArgs, url: &str) -> Result<(), Ending> {
         serde_json::to_writer_pretty(&mut out, &found).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write!(out, "{url}\n{}", found.quality.terminal())?;
+        write!(out, "{}\n{}", printable(url), found.quality.terminal())?;
     }
     Ok(out.flush()?)
 }

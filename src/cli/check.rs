@@ -14,7 +14,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use towtank::{
     check::{self, Checked, Failure, Mark, OwnLoader, Schedules, Step},
-    document::Diagnostic,
+    document::{Diagnostic, printable},
     scenario::{self, MachineChoice, REFERENCE, Scenario},
     units::{Count, counted},
 };
@@ -86,15 +86,18 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
     }
 }
 
+/// More shards than that no seeds are dealt to.
+const SHARDS_MOST: u64 = 1 << 32;
+
 /// `2/8` is the third of eight.
 fn shard(typed: Option<&str>) -> Result<(u64, u64), Ending> {
     let Some(typed) = typed else { return Ok((0, 1)) };
     let parts = typed.split_once('/').and_then(|(index, of)| Some((index.trim().parse().ok()?, of.trim().parse().ok()?)));
     match parts {
-        Some((index, of)) if index < of => Ok((index, of)),
+        Some((index, of)) if index < of && of <= SHARDS_MOST => Ok((index, of)),
         _ => {
             let wrong = Diagnostic::new(format!("`--shard` is `{typed}`"));
-            Err(wrong.expected("its number, from 0, and how many there are, such as `0/4`").into())
+            Err(wrong.expected("its number, from 0, and how many there are, 4_294_967_296 at most, such as `0/4`").into())
         }
     }
 }
@@ -155,7 +158,7 @@ fn tell(checked: &Checked, args: &CheckArgs, took: Duration) -> io::Result<()> {
         ),
         false => String::new(),
     };
-    writeln!(out, "checked `{}`{cut}", checked.scenario)?;
+    writeln!(out, "checked `{}`{cut}", printable(&checked.scenario))?;
     let from = args.scenario.seed.map_or("the scenario's own".to_owned(), |seed| seed.to_string());
     let (looked, number, unit) = match checked.schedules {
         None => (format!("{} from {from}", counted(checked.seeds, "seed", "seeds")), checked.seeds, "seeds"),

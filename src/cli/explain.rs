@@ -1,6 +1,6 @@
 //! `towtank explain`: what limits a scenario's loader, and what would relieve it.
 
-use towtank::{advise, report::Html, scenario, trace::Recorder};
+use towtank::{advise, document::printable, report::Html, scenario, trace::Recorder};
 
 use super::{
     Ending,
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Ending> {
     let explained = advise::explain(&scenario, &machine, &samples, args.seeds);
     drop(spinner);
     let explained = explained?;
-    let told = print(&explained, args.scenario.json, || explained.terminal());
+    let told = print(&explained, args.scenario.json, || printable(&explained.terminal()).into_owned());
     if !files.are_wanted() {
         return Ok(told?);
     }

@@ -13,6 +13,7 @@ use towtank::{
     scenario::{Dataset, EMULATED, Samples, Scenario},
     source::{Folder, Source},
     synth,
+    units::counted,
 };
 
 use super::{
@@ -100,7 +101,7 @@ pub(crate) fn write(folder: &Path, count: u64, seed: u64) -> Result<synth::Summa
         wrong(Diagnostic::new(format!("cannot write images to `{}`: {error}", folder.display())).hint(hint))
     })?;
     if summary.made > 0 {
-        say(&format!("{} images made in `{}`", summary.made, folder.display()));
+        say(&format!("{} made in `{}`", counted(summary.made, "image", "images"), folder.display()));
     }
     Ok(summary)
 }

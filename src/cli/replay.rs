@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::json;
 use towtank::{
     check::{self, OwnLoader},
+    document::printable,
     scenario::{self, Overrides},
 };
 
@@ -32,10 +33,13 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Ending> {
         writeln!(out)?;
     } else {
         match &replayed.finding {
-            Some(finding) => write!(out, "{}", check::story(&scenario.name, &replayed.case, finding, &replayed.run))?,
+            Some(finding) => {
+                let story = check::story(&scenario.name, &replayed.case, finding, &replayed.run);
+                write!(out, "{}", printable(&story))?;
+            }
             None => {
                 let invariant = scenario.replay.as_ref().map_or("", |replay| &replay.invariant);
-                writeln!(out, "`{}` does not fail any more: {invariant} holds, trace hash {hash}", scenario.name)?;
+                writeln!(out, "`{}` does not fail any more: {invariant} holds, trace hash {hash}", printable(&scenario.name))?;
             }
         }
     }

@@ -12,7 +12,7 @@ use towtank::{
     model,
     report::Html,
     scenario::{self, Frozen, MachineChoice, REFERENCE, Samples, Scenario},
-    units::Count,
+    units::counted,
 };
 
 use super::{
@@ -46,7 +46,10 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Ending> {
         }
     };
     let (files, recorder) = Files::open(&args.output)?;
-    let spinner = Spinner::start(format!("simulating {} samples", Count(samples.count() * u64::from(scenario.loader.epochs))));
+    let spinner = Spinner::start(format!(
+        "simulating {}",
+        counted(samples.count().saturating_mul(u64::from(scenario.loader.epochs)), "sample", "samples")
+    ));
     let simulated = scenario.simulate(&machine, &samples, recorder);
     drop(spinner);
     let mut simulated = simulated?;

@@ -3,7 +3,10 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use towtank::{synth, units::Size};
+use towtank::{
+    synth,
+    units::{Size, counted},
+};
 
 use super::{
     Ending,
@@ -37,6 +40,6 @@ pub(crate) fn run(args: &SynthArgs) -> Result<(), Ending> {
         writeln!(out, "{name}")?;
     }
     let mean = Size::of_base((summary.bytes / summary.count.max(1)) as f64);
-    say(&format!("{} images of {mean} on average", summary.count));
+    say(&format!("{} of {mean} on average", counted(summary.count, "image", "images")));
     Ok(())
 }

@@ -10,10 +10,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use towtank::{
-    document::Diagnostic,
+    document::{Diagnostic, printable},
     scenario::{self, Scenario, TUNED},
     tune::{self, Asked, Cost, Goal, Progress, Question, Tuned, expected, goals, tune},
-    units::Count,
+    units::{Count, counted},
 };
 
 use super::{
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Ending> {
         let (part, all) = (Count(tuned.samples), Count(tuned.samples_of));
         say(&format!("note: searched with the first {part} of {all} samples, and verified with all; `--samples` sets how many"));
     }
-    let told = print(&tuned, typed.json, || tuned.terminal());
+    let told = print(&tuned, typed.json, || printable(&tuned.terminal()).into_owned());
     // Whoever has closed standard output may still want the files.
     files.close(args, &tuned)?;
     told?;
@@ -154,7 +154,8 @@ impl Bar {
         let (n, took) = (self.bar.position(), self.searched.lock().expect("nobody panics with it").as_secs_f64());
         self.bar.finish_and_clear();
         if n > 0 && took > 0.0 {
-            say(&format!("{} simulations in {took:.1} s, {:.0} a second", Count(n), n as f64 / took));
+            let simulations = counted(n, "simulation", "simulations");
+            say(&format!("{simulations} in {took:.1} s, {:.0} a second", n as f64 / took));
         }
     }
 }

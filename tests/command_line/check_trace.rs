@@ -82,11 +82,9 @@ fn what_is_broken_is_exit_code_1_with_file_and_line() {
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         let told = told(&output);
         assert!(told.contains(invariant) && told.contains(&format!("{bad_path}:{line}: {why}")), "{told}");
-        assert_eq!(told.lines().last(), Some(&*format!("  broken: {invariant}")), "{told}");
-        assert!(
-            told.lines().nth_back(1).is_some_and(|line| line.contains(invariant)),
-            "what is broken is seen at the end: {told}"
-        );
+        let end: Vec<&str> = told.lines().rev().take(3).collect();
+        assert!(end[0].starts_with("  broken: ") && end[0].contains(invariant), "{told}");
+        assert!(end[1..].iter().any(|line| line.contains(invariant)), "what is broken is seen at the end: {told}");
     }
     let output = towtank(&["check", &scenario(&folder), "--trace", FIXTURE, "--set", "loader.shuffle=false", "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
