@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::{
     document::{Diagnostic, Doc, FromNode, FromSection, Node, Place, Section, Share, Spanned, Value, documented, wrong_type},
+    report::RankMetrics,
     units::{Count, Dimension, Duration, Fraction, Quantity, SampleRate, Size},
 };
 
@@ -254,6 +255,16 @@ impl Expectations {
             });
         }
         verdicts
+    }
+}
+
+/// Says in which of several ranks the most memory was found, which a report shows of all together.
+pub(super) fn name_the_rank(verdicts: &mut [Verdict], ranks: &[RankMetrics]) {
+    let most = ranks.iter().rev().max_by_key(|rank| rank.peak_bytes_in_flight).filter(|_| ranks.len() > 1);
+    for verdict in verdicts.iter_mut().filter(|verdict| verdict.name == "peak_bytes_in_flight") {
+        if let Some(RankMetrics { rank, peak_bytes_in_flight: Some(_), .. }) = most {
+            verdict.found = format!("{} in rank {rank}", verdict.found);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Codec, Deliveries, Found, Resize, Samples, Scenario, Verdict, ended::Ended};
+use super::{Codec, Deliveries, Found, Resize, Samples, Scenario, Verdict, ended::Ended, expect::name_the_rank};
 use crate::{
     codec::{self, Decoder, DecoderError, Target},
     device::{
@@ -246,7 +246,8 @@ impl Scenario {
         };
         let mut metrics = Metrics::of(&recorder, &facts);
         metrics.tell_peaks(&peaks);
-        let verdicts = self.expect.check(&Found::of(&metrics, &findings));
+        let mut verdicts = self.expect.check(&Found::of(&metrics, &findings));
+        name_the_rank(&mut verdicts, &metrics.ranks);
         Ok(Measured { metrics, outcome, verdicts, error, failed_rank, leaf_times, recorder })
     }
 

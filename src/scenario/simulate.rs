@@ -2,7 +2,9 @@
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
-use super::{Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings, ended::Ended};
+use super::{
+    Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings, ended::Ended, expect::name_the_rank,
+};
 use crate::{
     designs::{WorkerProcesses, worker_processes::DataLoader},
     document::Trouble,
@@ -123,7 +125,8 @@ impl Scenario {
         let facts = Facts { cpu_s: Some(ended.cpu_ns as f64 / 1e9), ..facts };
         let mut metrics = Metrics::of(&ended.recorder, &facts);
         metrics.tell_peaks(&peaks);
-        let verdicts = self.expect.check(&Found::of(&metrics, &findings));
+        let mut verdicts = self.expect.check(&Found::of(&metrics, &findings));
+        name_the_rank(&mut verdicts, &metrics.ranks);
         let steps = ended.tally.polls + ended.tally.fired;
         Ok(Simulated { metrics, outcome, verdicts, error, failed_rank, steps, recorder: ended.recorder })
     }

@@ -121,7 +121,10 @@ fn a_bound_on_memory_is_one_for_each_loader() {
     assert!(most <= 256 << 20 && all > 256 << 20 && all <= peaks.iter().sum(), "{all} bytes of all, {peaks:?} of each");
     let output = quickstart(&format!("{} B", most - 1));
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("`expect.peak_bytes_in_flight` does not hold"), "{}", stderr(&output));
+    let told = stderr(&output);
+    let rank = peaks.iter().position(|peak| *peak == most).unwrap();
+    let found = format!("`expect.peak_bytes_in_flight` does not hold: found {most} B in rank {rank}");
+    assert!(told.contains(&found), "{told}");
 }
 
 #[test]
