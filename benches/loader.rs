@@ -117,6 +117,12 @@ impl Machine for Instantly {
         gather(&src, &mut dst[at..]);
         Ok(Copied { src, dst })
     }
+    async fn kernel<F>(&self, _: Op, _: Work, mut batch: Vec<u64>, job: F) -> Result<Vec<u64>, Failure>
+    where
+        F: FnOnce(&mut Vec<u64>) -> Result<(), Failure> + Send + 'static,
+    {
+        job(&mut batch).map(|()| batch)
+    }
     fn lends_slots(&self) -> bool {
         self.lends_slots
     }

@@ -1,4 +1,4 @@
-//! Where finished batches go: memory of a device, and the copies that fill it.
+//! Where finished batches go: memory of a device, the copies that fill it, and what stages do to it there.
 
 use crate::{failure::Failure, machine::Slot};
 
@@ -8,8 +8,11 @@ mod host;
 mod link;
 pub mod numa;
 
-pub use done::CopyDone;
+pub use done::{CopyDone, KernelDone};
 pub use host::HostDevice;
+
+/// What a stage does to a batch on a device: on one that computes by itself it only starts that.
+pub type KernelJob<B> = Box<dyn FnOnce(&mut B) -> Result<(), Failure> + Send>;
 
 /// A device whose batches are made of cells `U`.
 ///
@@ -36,4 +39,13 @@ pub trait Device<U>: Send + Sync + 'static {
     /// Copies the slots one behind the other to `dst`, from cell `at_unit` on, and calls `done` once nobody reads `src` or writes
     /// `dst` any more. It runs on a thread of the machine's pool; a host device copies right here, another one only starts the copy.
     fn copy(&self, src: Vec<Slot<U>>, dst: Self::Batch, at_unit: usize, done: CopyDone<U, Self::Batch>);
+
+    /// Runs `job` on a batch that has been copied, on a thread of the machine's pool, and calls `done` once all that it began is over. A
+    /// device that computes by itself waits for that elsewhere; on any other it is over when the job returns.
+    fn kernel(&self, mut batch: Self::Batch, job: KernelJob<Self::Batch>, done: KernelDone<Self::Batch>) {
+        match job(&mut batch) {
+            Ok(()) => done.complete(batch),
+            Err(failure) => done.fail(failure),
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! [`Op`]. A fault of a *sample* (missing, truncated, undecodable, one on which the job panics) hits every try in every epoch; a fault of
 //! an *attempt* (transient, throttled, stalled, slow) is drawn anew for each, so that a retry may succeed.
 //!
-//! Faults of reads and copies are the machine's to carry out. A fault of a job must happen where user code runs, inside whatever
+//! Faults of reads, copies and kernels are the machine's to carry out. A fault of a job must happen where user code runs, inside whatever
 //! the loader does to survive it: the machine runs the job [`inside`] the fault, and the loader calls [`strike`] at that place. A
 //! job in which nobody does fails as a whole.
 
@@ -29,6 +29,8 @@ pub enum Leaf {
     Cpu,
     /// A copy to the device.
     Copy,
+    /// A kernel on the device.
+    Kernel,
 }
 
 /// What hits a leaf.
@@ -140,10 +142,14 @@ pub struct Faults {
     pub slow_reads: Hits,
     /// CPU jobs that take [`slow_times`](Faults::slow_times) as long.
     pub slow_jobs: Hits,
-    /// How many times as long a slow leaf takes.
+    /// How many times as long a slow read, job or kernel takes.
     pub slow_times: u32,
     /// Copies, by the index of their batch in the run, on which the device fails.
     pub failed_copies: Hits,
+    /// Kernels of a stage on the device, by the index of their batch in the run, on which the device fails.
+    pub failed_kernels: Hits,
+    /// Kernels of a stage on the device, by the index of their batch in the run, that take [`slow_times`](Faults::slow_times) as long.
+    pub slow_kernels: Hits,
 }
 
 impl Default for Faults {
@@ -161,6 +167,8 @@ impl Default for Faults {
             slow_jobs: Hits::NONE,
             slow_times: 10,
             failed_copies: Hits::NONE,
+            failed_kernels: Hits::NONE,
+            slow_kernels: Hits::NONE,
         }
     }
 }
@@ -179,6 +187,8 @@ impl Faults {
             &self.slow_reads,
             &self.slow_jobs,
             &self.failed_copies,
+            &self.failed_kernels,
+            &self.slow_kernels,
         ]
         .iter()
         .all(|hits| hits.is_empty())
@@ -201,6 +211,8 @@ impl Faults {
             slow_jobs: named(&self.slow_jobs),
             slow_times: self.slow_times,
             failed_copies: named(&self.failed_copies),
+            failed_kernels: named(&self.failed_kernels),
+            slow_kernels: named(&self.slow_kernels),
         }
     }
 
@@ -219,6 +231,14 @@ impl Faults {
             Leaf::Copy => {
                 let failed = self.failed_copies.hit(passing(seed, op, leaf).word(0), sample, op.attempt == 0);
                 failed.then_some(Fault::Fail(FailureKind::Device))
+            }
+            Leaf::Kernel => {
+                let (words, first) = (passing(seed, op, leaf), op.attempt == 0);
+                if self.failed_kernels.hit(words.word(0), sample, first) {
+                    return Some(Fault::Fail(FailureKind::Device));
+                }
+                let slow = self.slow_kernels.hit(words.word(1), sample, first);
+                slow.then_some(Fault::Slow { times: self.slow_times })
             }
         }
     }
@@ -333,7 +353,7 @@ mod tests {
     fn nothing_declared_hits_nobody() {
         let faults = Faults::default();
         assert!(faults.is_empty());
-        for leaf in [Leaf::Read, Leaf::Cpu, Leaf::Copy] {
+        for leaf in [Leaf::Read, Leaf::Cpu, Leaf::Copy, Leaf::Kernel] {
             assert_eq!(share(&faults, leaf, StageId::DECODE), 0.0);
         }
     }
@@ -346,6 +366,8 @@ mod tests {
             (Faults { panicking: Hits::share(50_000), ..Faults::default() }, Leaf::Cpu),
             (Faults { slow_jobs: Hits::share(50_000), ..Faults::default() }, Leaf::Cpu),
             (Faults { failed_copies: Hits::share(50_000), ..Faults::default() }, Leaf::Copy),
+            (Faults { failed_kernels: Hits::share(50_000), ..Faults::default() }, Leaf::Kernel),
+            (Faults { slow_kernels: Hits::share(50_000), ..Faults::default() }, Leaf::Kernel),
         ] {
             let share = share(&faults, leaf, StageId::DECODE);
             assert!((share - 0.05).abs() < 0.005, "{share} of {faults:?}");

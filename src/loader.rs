@@ -7,11 +7,11 @@
 //!            │  fill    │   a CPU job that writes the sample into its slot
 //!            └─ resolve ┘
 //!                 ▼
-//!   ring of slots ─▶ assembly ─▶ transfer ─▶ channel ─▶ consumer
-//!   in sequence      the next     lend, or    in order,    │
-//!   order            B successes  copy        any thread   │
-//!         ▲                                                │
-//!         └───────── slots, device batches, stamps ────────┘
+//!   ring of slots ─▶ assembly ─▶ transfer ─▶ stage on ─▶ channel ─▶ consumer
+//!   in sequence      the next     lend, or    the device,  in order,    │
+//!   order            B successes  copy        if any       any thread   │
+//!         ▲                                                             │
+//!         └────────────── slots, device batches, stamps ────────────────┘
 //! ```
 //!
 //! [`run`] is that picture on any [`Machine`]; [`channel`] makes its two ends. It never reads a clock, spawns, sleeps, draws or
@@ -48,6 +48,7 @@ mod error;
 mod image;
 mod lane;
 mod ledger;
+mod line;
 mod marks;
 mod outcome;
 mod outgoing;
@@ -58,14 +59,15 @@ mod ranks;
 mod ring;
 mod settings;
 pub mod stage;
+mod staging;
 mod state;
 mod transfer;
 mod waiters;
 
 pub use batch::Batch;
 pub use builder::{
-    Builder, FillWith, Images, Last, Loader, Map, RankLoader, Read, RunError, Running, RunningRanks, StartError, Steps, launch,
-    launch_ranks,
+    After, Builder, FillWith, Images, Last, Loader, Map, OnDevice, RankLoader, Read, RunError, Running, RunningRanks, StartError,
+    Steps, launch, launch_ranks,
 };
 pub use channel::{Batches, Sender, channel};
 pub use error::Error;
@@ -75,14 +77,17 @@ pub use outcome::{Accounts, End, Memory, Outcome, Skipped, Slots};
 pub use permutation::{Permutation, SAMPLES_MAX, TABLE_MAX};
 pub use plan::{Cursor, EpochPlan, Plan, Shape};
 pub(crate) use ranks::all_ranks;
-pub use settings::{Allowance, LARGEST_COUNT, LARGEST_DATASET, OnError, Order, Resolved, Retries, Settings, SettingsError, Tail};
+pub use settings::{
+    Allowance, DeviceStage, LARGEST_COUNT, LARGEST_DATASET, OnError, Order, Resolved, Retries, Settings, SettingsError, Tail,
+};
 pub use stage::{Fill, Stage};
 pub use state::{State, StateError};
 
 use control::{Closed, Control};
 use lane::Way;
 use outgoing::{Outgoing, Remains};
-use stage::Permits;
+use stage::{BatchStage, Permits};
+use staging::Staging;
 use transfer::Copies;
 
 /// Runs a loader on `machine`: every sample of the plan goes through `stages` and `fill` into its slot, and batches go to the other end
@@ -99,6 +104,30 @@ where
     S::Out: Send + 'static,
     F: Fill<M::Payload, S::Out>,
 {
+    run_staged(machine, resolved, stages, fill, None, sender).await
+}
+
+/// The same with a stage on the device, through which every batch that has samples goes before the consumer gets it: where the settings
+/// [tell of one](Settings::device_stage).
+///
+/// # Panics
+///
+/// When the settings tell of one and there is none, or the other way round.
+pub async fn run_staged<M, S, F>(
+    machine: M,
+    resolved: Resolved,
+    stages: S,
+    fill: F,
+    on_device: Option<Arc<dyn BatchStage<M::DeviceBatch>>>,
+    sender: Sender<M::DeviceBatch, Unit<M>>,
+) -> Outcome
+where
+    M: Machine,
+    S: Stage<M, ()> + 'static,
+    S::Out: Send + 'static,
+    F: Fill<M::Payload, S::Out>,
+{
+    assert_eq!(on_device.is_some(), resolved.settings.device_stage.is_some(), "the settings tell of a stage on the device");
     let settings = &resolved.settings;
     stages.enter(&machine);
 
@@ -130,9 +159,15 @@ where
     machine.watch(control.clone());
     machine.watch(control.ledger.clone());
     machine.watch(batches.clone());
-    let copies = Copies::new();
+    let copies = Rc::new(Copies::new());
     let copiers: Vec<M::Task> =
-        (0..settings.copies).map(|_| machine.spawn("copy", copies.clone().work(control.clone()))).collect();
+        (0..settings.copies).map(|_| machine.spawn("copy", transfer::work(copies.clone(), control.clone()))).collect();
+    let on_device = on_device.zip(settings.device_stage).map(|(stage, DeviceStage { limit, .. })| {
+        let (name, staging) = (stage.name(), Staging::new(stage));
+        let stagers = (0..limit).map(|_| machine.spawn(name, staging.clone().work(control.clone())));
+        (stagers.collect::<Vec<M::Task>>(), staging)
+    });
+    let (stagers, staging) = on_device.unzip();
     let mut tasks: Vec<M::Task> = (0..lanes).map(|lane| machine.spawn("lane", way.clone().lane(lane))).collect();
     if let Some(within) = settings.decode_deadline {
         tasks.push(machine.spawn("deadline", way.clone().watch_jobs(within)));
@@ -141,10 +176,10 @@ where
         control.fatal(failure);
     }
 
-    let mut outgoing = Outgoing::new(control.clone(), copies, sender, tasks, &resolved, device_batches);
+    let mut outgoing = Outgoing::new(control.clone(), copies, staging, sender, tasks, &resolved, device_batches);
     let end = poll_fn(|cx| outgoing.poll(cx)).await;
     outgoing.stop();
-    drop(copiers);
+    drop((copiers, stagers));
     machine.quiesce().await;
 
     let (Remains { in_flight, slots_lent, slots_given_up, lent_batches, mut unreported, state }, sender) = outgoing.close();

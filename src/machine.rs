@@ -4,15 +4,16 @@
 //! never reads a clock, sleeps, spawns, draws a random number, opens a file or touches a device except through it; so the same
 //! loader runs, without a line changed, under virtual time and on threads.
 //!
-//! Work that takes time is a **leaf**: a [read](Machine::read), a [CPU job](Machine::cpu), a [copy](Machine::copy) to the device.
+//! Work that takes time is a **leaf**: a [read](Machine::read), a [CPU job](Machine::cpu), a [copy](Machine::copy) to the device, a
+//! [kernel](Machine::kernel) on a batch there.
 //! A leaf has a cost, a body and an outcome. [`Work`] prices it in the simulation; the closure runs on both machines, in the
 //! simulation at the instant the leaf ends; a panic inside is caught inside the leaf on both and is its [`Failure`].
 //!
 //! # The contract of a leaf
 //!
 //! - It starts when its future is first polled.
-//! - Dropping the future gives up the answer. A read is aborted; a job still queued is removed; a job or copy that has begun runs
-//!   to its end and keeps what it owns (its core, its slots) until then.
+//! - Dropping the future gives up the answer. A read is aborted; a job still queued is removed; a job, copy or kernel that has begun runs
+//!   to its end and keeps what it owns (its core, its slots, its batch) until then.
 //! - Retries, deadlines and hedging are the loader's own logic, never hidden inside a leaf.
 //! - The machine records the leaf's life as [events](crate::trace::Event): `Queued` when submitted, `Start`, then `End`, `Fail` or
 //!   `Abandon`.
@@ -103,17 +104,17 @@ pub struct Op {
     pub rank: u16,
     /// 0 for the first try, 1 for the first retry, and so on.
     pub attempt: u16,
-    /// The sample; for a copy, the batch: its index in the run stands for position and sample.
+    /// The sample; for a copy or a kernel, the batch: its index in the run stands for position and sample.
     pub item: Item,
 }
 
-/// What a CPU job costs, in things one can count. The simulator prices it as `a + b·bytes + c·pixels` of its `kind`; the real
-/// machine takes what it takes.
+/// What a CPU job or a kernel costs, in things one can count. The simulator prices a job as `a + b·bytes + c·pixels` of its `kind`, and a
+/// kernel as `a + b·bytes`; the real machine takes what it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Name of the cost in the machine's model, such as `"decode"`.
     pub kind: &'static str,
-    /// Encoded bytes read \[B\].
+    /// Encoded bytes read; of a kernel, bytes of the batch \[B\].
     pub bytes: u64,
     /// Pixels of the full-size image; 0 when nobody has looked \[px\].
     pub pixels: u64,
@@ -188,6 +189,19 @@ pub trait Machine: Clone + 'static {
         dst: Self::DeviceBatch,
         at: usize,
     ) -> impl Future<Output = Result<Copied<Self>, Failure>>;
+
+    /// Runs `job` on a batch on the device, with the device's own concurrency and none of the processor's: it starts what is to be done
+    /// there, and the leaf ends when that is done. The batch comes back when nobody works on it any more; where the job fails, it is lost
+    /// to the loader, and given up it stays with the leaf until its end.
+    fn kernel<F>(
+        &self,
+        op: Op,
+        work: Work,
+        batch: Self::DeviceBatch,
+        job: F,
+    ) -> impl Future<Output = Result<Self::DeviceBatch, Failure>>
+    where
+        F: FnOnce(&mut Self::DeviceBatch) -> Result<(), Failure> + Send + 'static;
 
     /// Whether the consumer reads slots where they are (a consumer on the host), so that a contiguous batch needs no copy.
     fn lends_slots(&self) -> bool;

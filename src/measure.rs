@@ -12,7 +12,10 @@ use crate::{
         cuda::{CudaBatch, TrainStep},
     },
     failure::{Failure, FailureKind},
-    loader::{self, Batch, Batches, Fill, RankLoader, Resolved, RunningRanks, stage},
+    loader::{
+        self, Batch, Batches, Fill, RankLoader, Resolved, RunningRanks,
+        stage::{self, BatchStage},
+    },
     machine::{
         Clock, Encoded, Machine, Pixels,
         real::{self, RealMachine, usage},
@@ -144,6 +147,8 @@ pub struct Rank<D: Device<u8>, F, L> {
     pub device: Option<Arc<D>>,
     /// What fills its slots.
     pub fill: F,
+    /// The stage on the device, where the settings tell of one.
+    pub on_device: Option<Arc<dyn BatchStage<D::Batch>>>,
     /// What its consumer does.
     pub consumer: Consumer,
     /// What does its train step; `None` for the host, which lets the time pass.
@@ -167,7 +172,7 @@ pub fn measure<F: Fill<Pixels, Encoded>>(
     recorder: Recorder,
     look: impl FnMut(&HostBatch) + Send,
 ) -> Result<Run, MeasureError> {
-    let alone = Rank { resolved, device: None, fill, consumer, train: None, meeting: None, look };
+    let alone = Rank { resolved, device: None, fill, on_device: None, consumer, train: None, meeting: None, look };
     measure_ranks(config, vec![alone], recorder)
 }
 
@@ -196,8 +201,8 @@ where
     let awake = SPIN / u32::try_from(ranks.len()).unwrap_or(u32::MAX).max(1);
     let (loaders, mut consumers): (Vec<_>, VecDeque<_>) = ranks
         .into_iter()
-        .map(|Rank { resolved, device, fill, consumer, train, meeting, look }| {
-            (RankLoader { resolved, device, stages: stage::fetch, fill }, (consumer, train, meeting, look))
+        .map(|Rank { resolved, device, fill, on_device, consumer, train, meeting, look }| {
+            (RankLoader { resolved, device, stages: stage::fetch, fill, on_device }, (consumer, train, meeting, look))
         })
         .unzip();
     let RunningRanks { batches, clock, mut machine } = loader::launch_ranks(config, loaders, recorder)?;

@@ -29,7 +29,7 @@ mod simulate;
 mod store;
 mod write;
 
-pub use cost::{Cost, Residual};
+pub use cost::{Cost, KernelCost, Residual};
 pub use dataset::{DatasetModel, PixelModel, Ratio};
 pub use load::{DATASETS, NAMES, cache_file, dataset_schema, load, load_dataset, parse, schema};
 pub(crate) use load::{looks_like_a_path, read_file};

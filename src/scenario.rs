@@ -73,7 +73,7 @@ pub(crate) use simulate::{Look, barrier_of, run_rank};
 pub use simulate::{SimulateError, Simulated};
 pub use to_sim::Samples;
 pub use torchrun::Torchrun;
-pub use words::{Allowed, Codec, DatasetKind, Design, ImageSize, OnErrors, Order, Resize, Tail};
+pub use words::{Allowed, Codec, DatasetKind, Design, DeviceStage, ImageSize, OnErrors, Order, Resize, Tail};
 
 /// A scenario as meant: every value is there. See the [module documentation](self).
 #[derive(Clone, Debug)]
@@ -189,6 +189,10 @@ pub struct Loader {
     pub prefetch: u64,
     /// Copies to the device in flight at once.
     pub copies: u64,
+    /// The stage on the device; `None` where there is none.
+    pub device_stage: Option<DeviceStage>,
+    /// Batches in it at once.
+    pub device_stage_limit: u64,
     /// Which order batches come in.
     pub order: Order,
     /// Whether samples are shuffled, by the scenario's seed.

@@ -42,6 +42,7 @@
 //! | disk | queue depth, blocks, requests that wait, a turning platter, files in the page cache | [`DiskSpec`] |
 //! | a lock | held for parts of jobs, by one at a time, in turns: a GIL | [`LockSpec`] |
 //! | copies | engines of the device, or threads; links that devices share | [`CopySpec`], [`PcieSpec`] |
+//! | kernels | stages on a batch on the device: so many at a time on each, `a + b·bytes`; train steps do not feel them | [`KernelSpec`] |
 //! | train steps | slowed down while threads of the host are busy | [`GpuSpec`] |
 //! | processes | started one after the other, each a thread of its own; messages that cost both ends | [`SimPipe`], [`ProcessSpec`] |
 //! | ranks | a barrier that all of them pass together | [`SimBarrier`] |
@@ -86,8 +87,8 @@ mod world;
 
 pub use chooser::{Chooser, FAIR, Tape};
 pub use config::{
-    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, DiskSpec, GpuSpec, LaneSpec, Limits, LockSpec, PcieSpec, Reader, RequestRate,
-    SchedulerSpec, Slowed, Smt, StoreSpec, Timing,
+    Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, DiskSpec, GpuSpec, KernelCost, KernelSpec, LaneSpec, Limits, LockSpec,
+    PcieSpec, Reader, RequestRate, SchedulerSpec, Slowed, Smt, StoreSpec, Timing,
 };
 pub use dataset::{Dataset, PixelCount, Size};
 pub use distribution::{Distribution, Quantiles};

@@ -61,6 +61,8 @@ impl StageId {
     pub const TRANSFER: StageId = StageId(4);
     /// The consumer. Events of this stage count batches too.
     pub const CONSUMER: StageId = StageId(5);
+    /// A user's stage on the device, on a whole batch between its copy and the consumer. Events of this stage count batches too.
+    pub const DEVICE: StageId = StageId(6);
     /// Stages from here on are the user's.
     pub const USER_FIRST: StageId = StageId(8);
 
@@ -83,6 +85,7 @@ impl StageId {
             StageId::BATCH => "batch",
             StageId::TRANSFER => "transfer",
             StageId::CONSUMER => "consumer",
+            StageId::DEVICE => "device",
             _ => return None,
         })
     }

@@ -105,6 +105,7 @@ fn loader_counts() {
             ("ring", ONE_OR_MORE),
             ("prefetch", COUNT),
             ("copies", ONE_OR_MORE),
+            ("device_stage_limit", ONE_OR_MORE),
             ("epochs", ONE_OR_MORE),
             ("epochs", &["5_000_000_000"]),
             ("rank", COUNT),
@@ -136,6 +137,7 @@ fn loader_words_and_quantities() {
             ("decode_deadline", positive),
             ("size", &["0", "70000", "\"224\"", "\"224x\"", "\"0x224\"", "1.5"]),
             ("resize", &["\"crop\"", "224"]),
+            ("device_stage", &["\"normalise\"", "\"jpeg\"", "true"]),
             ("codec", &["\"turbojpeg\"", "\"gpu\"", "true"]),
             ("prefech", &["2"]),
             ("Batch", &["2"]),
@@ -166,6 +168,8 @@ fn faults() {
     let mut fields: Vec<(&str, &[&str])> = hits.iter().map(|name| (*name, HITS)).collect();
     fields.extend([
         ("failed_copies", HITS),
+        ("failed_kernels", HITS),
+        ("slow_kernels", HITS),
         ("truncated_keep", SHARE),
         ("slow_times", ONE_OR_MORE),
         ("failed", &["\"1 %\""] as &[&str]),
@@ -230,6 +234,8 @@ fn what_contradicts_itself() {
         "[loader]\nrank = 2",
         "[loader]\nskip_at_most = 3",
         "[loader]\nwindow = 64",
+        "[loader]\ndevice_stage_limit = 2",
+        "[loader]\ndesign = \"worker-processes\"\ndevice_stage = \"normalize\"",
         "[loader]\nretry_pause = \"1 s\"\nretry_pause_most = \"100 ms\"",
         "[loader]\nbatch = 32\n[consumer]\nstep = \"10 ms\"\nrate = \"1300 samples/s\"",
         "[faults]\nslow_times = 4",

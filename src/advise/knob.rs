@@ -70,6 +70,8 @@ pub const KNOBS: &[Knob] = &[
     Knob { name: "disk requests", raise: |s, f| rate(&mut s.store().iops, f) },
     Knob { name: "first-byte speed", raise: first_byte },
     Knob { name: "copy speed", raise: |s, f| Some(copies(s, f)) },
+    Knob { name: "device stage speed", raise: device_stage },
+    Knob { name: "batches in the device stage", raise: device_stage_limit },
     Knob { name: "less under the lock", raise: lock },
     Knob { name: "memory budget", raise: |s, f| Some(quantity(&mut s.scenario.loader.budget, f)) },
     Knob { name: "ring", raise: ring },
@@ -148,6 +150,26 @@ fn copies(setup: &mut Setup, factor: f64) -> Step {
         }
     }
     faster(&mut device.copy, factor)
+}
+
+/// A faster stage on the device, where there is one.
+fn device_stage(setup: &mut Setup, factor: f64) -> Option<Step> {
+    let cost = setup.machine.kernels.get_mut(setup.scenario.loader.device_stage?.name())?;
+    if let Some(m) = &mut cost.fixed {
+        sooner(&mut m.value, factor);
+    }
+    if let Some(m) = &mut cost.per_byte {
+        sooner(&mut m.value, factor);
+    }
+    Some(Step { from: "×1".to_owned(), to: format!("×{factor}"), raised: factor - 1.0 })
+}
+
+/// More batches in the stage on the device at once, and as many more that the device does.
+fn device_stage_limit(setup: &mut Setup, factor: f64) -> Option<Step> {
+    setup.scenario.loader.device_stage?;
+    let at_once = setup.machine.device.kernels_at_once.get_or_insert(Measured::plain(Count(1)));
+    at_once.value.0 = grown(at_once.value.0, factor);
+    Some(count(&mut setup.scenario.loader.device_stage_limit, factor))
 }
 
 /// More cores, and with them more threads in the pool.

@@ -8,7 +8,7 @@ use std::{
 use super::plan::SAMPLES_MOST;
 use crate::{
     document::{Diagnostic, Trouble},
-    loader::Resolved,
+    loader::{Resolved, stage::NORMALIZE},
     model::{MachineModel, Measured},
     scenario::{Dataset, MachineChoice, REFERENCE, Samples, Scenario},
     sim::{self, Chooser, Timing},
@@ -47,7 +47,9 @@ impl Base {
         if scenario.machine == MachineChoice::This {
             scenario.machine = MachineChoice::Named(REFERENCE.to_owned());
         }
-        let machine = scenario.machine_model()?;
+        let mut machine = scenario.machine_model()?;
+        // Whatever the device, some seeds have a stage on it: checks look at orders, not at times.
+        machine.kernels.entry(NORMALIZE.to_owned()).or_default();
         let Some(samples) = scenario.samples()? else {
             let wrong = Diagnostic::new("the images of a folder cannot be checked: what fails must be found again anywhere");
             let wrong = wrong.at(scenario.places.of("dataset.path"));

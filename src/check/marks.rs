@@ -44,12 +44,13 @@ marks! {
     Dropped = "a sample fell to the tail",
     Copied = "a batch was copied",
     Lent = "a batch was lent in its slots",
+    Staged = "a batch went through a stage on the device",
     Starved = "the consumer waited for a batch",
     Idle = "a batch waited for the consumer",
     LeftEarly = "the consumer left early",
     Failed = "an error ended the loader",
     TooManySkipped = "more samples failed than were allowed",
-    DeviceFailed = "a copy failed",
+    DeviceFailed = "a copy, or a stage on the device, failed",
     Choice = "a choice differed from first come, first served",
     Resumed = "a run went on from a state",
     Redealt = "other ranks went on from the states of all",
@@ -164,11 +165,12 @@ impl Reached {
             Kind::Retry => self.mark(Mark::Retry),
             Kind::Fail => {
                 self.mark_if(failed(FailureKind::Throttled), Mark::Throttled);
-                self.mark_if(event.stage == StageId::TRANSFER, Mark::DeviceFailed);
+                self.mark_if(matches!(event.stage, StageId::TRANSFER | StageId::DEVICE), Mark::DeviceFailed);
             }
             Kind::Abandon => rank.gave_up |= event.stage == StageId::FETCH,
             Kind::Dropped => self.mark(Mark::Dropped),
             Kind::End if event.stage == StageId::TRANSFER => self.mark(Mark::Copied),
+            Kind::End if event.stage == StageId::DEVICE => self.mark(Mark::Staged),
             Kind::Sealed => {
                 self.mark_if(event.bytes < batch, Mark::ShortBatch);
                 self.mark_if(event.bytes == 0, Mark::EmptyBatch);

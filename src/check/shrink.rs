@@ -140,6 +140,7 @@ impl Shrinker<'_> {
             + loader.ring.unwrap_or(64)
             + loader.prefetch
             + loader.copies
+            + loader.device_stage.map_or(0, |_| 1 + loader.device_stage_limit)
             + scenario.consumer.hold
             + u64::from(scenario.ranks.count)
             + u64::from(loader.retries)
@@ -266,6 +267,8 @@ impl Shrinker<'_> {
         self.lower(|c| c.scenario.loader.batch, |c, n| c.scenario.loader.batch = n, 1);
         self.lower(|c| c.scenario.loader.prefetch, |c, n| c.scenario.loader.prefetch = n, 0);
         self.lower(|c| c.scenario.loader.copies, |c, n| c.scenario.loader.copies = n, 1);
+        self.clear(|c| c.scenario.loader.device_stage.is_some(), |c| c.scenario.loader.device_stage = None);
+        self.lower(|c| c.scenario.loader.device_stage_limit, |c, n| c.scenario.loader.device_stage_limit = n, 1);
         self.lower(|c| c.scenario.consumer.hold, |c, n| c.scenario.consumer.hold = n, 1);
         self.lower(|c| u64::from(c.scenario.loader.retries), |c, n| c.scenario.loader.retries = n as u16, 0);
         self.lower(|c| c.scenario.consumer.leave_after.unwrap_or(1), |c, n| c.scenario.consumer.leave_after = Some(n), 1);
@@ -349,7 +352,7 @@ impl Shrinker<'_> {
 }
 
 /// The families of faults, in the order of their fields.
-pub(super) fn families(faults: &Faults) -> [&Hits; 10] {
+pub(super) fn families(faults: &Faults) -> [&Hits; 12] {
     let f = faults;
     [
         &f.missing,
@@ -362,10 +365,12 @@ pub(super) fn families(faults: &Faults) -> [&Hits; 10] {
         &f.slow_reads,
         &f.slow_jobs,
         &f.failed_copies,
+        &f.failed_kernels,
+        &f.slow_kernels,
     ]
 }
 
-fn families_mut(faults: &mut Faults) -> [&mut Hits; 10] {
+fn families_mut(faults: &mut Faults) -> [&mut Hits; 12] {
     let f = faults;
     [
         &mut f.missing,
@@ -378,6 +383,8 @@ fn families_mut(faults: &mut Faults) -> [&mut Hits; 10] {
         &mut f.slow_reads,
         &mut f.slow_jobs,
         &mut f.failed_copies,
+        &mut f.failed_kernels,
+        &mut f.slow_kernels,
     ]
 }
 
@@ -389,7 +396,12 @@ fn hit_by(case: &Case, family: usize) -> Vec<u64> {
     let hit = |sample: &u64| {
         let item = Item { epoch: 0, position: *sample, sample: *sample };
         let op = |stage| Op { stage, item, ..Op::default() };
-        let leaves = [(StageId::FETCH, Leaf::Read), (StageId::DECODE, Leaf::Cpu), (StageId::TRANSFER, Leaf::Copy)];
+        let leaves = [
+            (StageId::FETCH, Leaf::Read),
+            (StageId::DECODE, Leaf::Cpu),
+            (StageId::TRANSFER, Leaf::Copy),
+            (StageId::DEVICE, Leaf::Kernel),
+        ];
         leaves.into_iter().any(|(stage, leaf)| alone.verdict(scenario.seed, &op(stage), leaf).is_some())
     };
     (0..count(scenario)).filter(hit).collect()

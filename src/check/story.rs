@@ -89,7 +89,7 @@ fn schedule(chooser: &Chooser) -> String {
 }
 
 /// The names of the families, in the order of their fields.
-pub(super) const FAMILIES: [&str; 10] = [
+pub(super) const FAMILIES: [&str; 12] = [
     "missing",
     "truncated",
     "undecodable",
@@ -100,6 +100,8 @@ pub(super) const FAMILIES: [&str; 10] = [
     "slow_reads",
     "slow_jobs",
     "failed_copies",
+    "failed_kernels",
+    "slow_kernels",
 ];
 
 fn faults(case: &Case) -> String {
@@ -124,7 +126,7 @@ fn that_matter<'a>(finding: &Finding, run: &'a Run) -> Vec<&'a Event> {
         }
         (None, None) => Vec::new(),
     };
-    let of_batches = |stage: StageId| matches!(stage, StageId::TRANSFER | StageId::CONSUMER);
+    let of_batches = |stage: StageId| matches!(stage, StageId::TRANSFER | StageId::DEVICE | StageId::CONSUMER);
     let matters = |event: &&Event| {
         let of_rank = broken.rank.is_none_or(|rank| rank == event.rank);
         let counts_batches = of_batches(event.stage) && event.kind != Kind::Delivered || event.kind == Kind::Sealed;
@@ -141,7 +143,7 @@ fn that_matter<'a>(finding: &Finding, run: &'a Run) -> Vec<&'a Event> {
 
 fn told(text: &mut String, event: &Event, ranks: bool) {
     let of_batch = event.kind == Kind::Sealed
-        || matches!(event.stage, StageId::TRANSFER | StageId::CONSUMER) && event.kind != Kind::Delivered;
+        || matches!(event.stage, StageId::TRANSFER | StageId::DEVICE | StageId::CONSUMER) && event.kind != Kind::Delivered;
     let what = if of_batch { "batch" } else { "sample" };
     let stage = event.stage.name().unwrap_or("stage");
     let time = event.time.to_string();

@@ -7,7 +7,7 @@ use super::case::{Base, Case, cut};
 use crate::{
     draw::{Purpose, below, draw},
     fault::{Faults, Hits},
-    scenario::{Allowed, OnErrors, Order, Scenario, Tail},
+    scenario::{Allowed, DeviceStage, OnErrors, Order, Scenario, Tail},
     sim::{Chooser, Tape, Timing},
     units::{Count, Duration, Size},
 };
@@ -182,6 +182,7 @@ fn vary(base: &Base, scenario: &mut Scenario, seed: u64) {
     scenario.consumer.hold = 1 + u64::from(pick(24, 4) == 0);
     scenario.consumer.step = Duration::new(one_of(seed, 25, &[0.0, 1.0, 5.0, 40.0]), "ms");
     faults(scenario, seed);
+    device_stage(scenario, seed);
     fit(base, scenario, pick(26, 4), pick(27, 5));
     if pick(55, 4) == 0 {
         between_epochs(base, scenario, seed);
@@ -239,6 +240,23 @@ pub(super) fn fit_budget(base: &Base, scenario: &mut Scenario) {
         let encoded = resolved.settings.sample_bytes.saturating_mul(resolved.settings.lanes as u64 + 1);
         Size::from_bytes(resolved.fixed_bytes.saturating_add(encoded))
     });
+}
+
+/// Now and then a stage on the device, which may fail where anything may.
+fn device_stage(scenario: &mut Scenario, seed: u64) {
+    if scenario.loader.device_stage.is_none() && pick(seed, 80, 8) > 0 {
+        return;
+    }
+    scenario.loader.device_stage = Some(DeviceStage::Normalize);
+    scenario.loader.device_stage_limit = 1 + pick(seed, 81, 3);
+    if !scenario.faults.is_empty() {
+        let family = |question: u64, one_in: u64| match pick(seed, question, one_in) {
+            0 => Hits::share(one_of(seed, question + 100, &[10_000, 50_000, 200_000])),
+            _ => Hits::NONE,
+        };
+        scenario.faults.failed_kernels = family(82, 8);
+        scenario.faults.slow_kernels = family(83, 3);
+    }
 }
 
 /// A subset of the families, each with a share of its own.

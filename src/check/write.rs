@@ -90,6 +90,8 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     put("loader.budget", quoted(&loader.budget));
     put("loader.prefetch", number(loader.prefetch));
     put("loader.copies", number(loader.copies));
+    put("loader.device_stage", loader.device_stage.as_ref().and_then(|stage| quoted(stage)));
+    put("loader.device_stage_limit", loader.device_stage.and_then(|_| number(loader.device_stage_limit)));
     put("loader.epochs", number(u64::from(loader.epochs)));
     put("loader.drop_last", Some(loader.drop_last.to_string()));
     put("loader.tail", quoted(&loader.tail));
@@ -127,7 +129,7 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
     for (family, hits) in FAMILIES.iter().zip(families(faults)) {
         put(&format!("faults.{family}"), written_hits(hits));
     }
-    let slow = faults.slow_reads != Hits::NONE || faults.slow_jobs != Hits::NONE;
+    let slow = [&faults.slow_reads, &faults.slow_jobs, &faults.slow_kernels].into_iter().any(|hits| *hits != Hits::NONE);
     put("faults.slow_times", slow.then(|| Count(u64::from(faults.slow_times)).to_string()));
     if faults.truncated == Hits::NONE {
         put("faults.truncated_keep", None);

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Ending> {
         })
         .transpose()?
         .map(|found| {
-            machine.device = found.device;
+            (machine.device, machine.kernels) = (found.device, found.kernels);
             found.quality
         });
     match new {

@@ -42,8 +42,8 @@ pub(super) fn this_computer(scenario: &Scenario, again: bool) -> Result<MachineM
 pub(super) fn with_gpus(machine: MachineModel, gpus: Option<&Gpus>) -> Result<MachineModel, Ending> {
     let Some(gpus) = gpus else { return Ok(machine) };
     let found = calibrate::calibrate_gpus(&gpus.devices, GpuEffort::QUICK);
-    let device = found.map_err(|error| Ending::Failed(format!("the GPUs cannot be measured: {error}")))?.device;
-    Ok(MachineModel { device, ..machine })
+    let found = found.map_err(|error| Ending::Failed(format!("the GPUs cannot be measured: {error}")))?;
+    Ok(MachineModel { device: found.device, kernels: found.kernels, ..machine })
 }
 
 /// The model as it was calibrated.

@@ -15,23 +15,38 @@
 //! ([`CudaBatch::wait_on`]), and the copy that fills the batch again waits for those who read it ([`CudaBatch::release_on`], or what the
 //! consumer's stream had to do by then). A slot comes back when the driver has called the host function that stands behind its copy.
 //!
-//! A driver that fails calls no host functions any more, so an attendant looks at the copy stream from time to time and reports copies that
-//! will never be told of: nothing hangs.
+//! A [stage](crate::loader::stage::BatchStage) on whole batches, such as [`NormalizeStage`], has a stream of its own. It waits there for the
+//! batch's copy, a thread of the pool puts its kernels behind that, and a host function tells when they are done:
+//!
+//! ```text
+//!  pool's thread      stage ──► wait for `copied` ─ kernels ─ event `staged` ─ host function ─┐
+//!  stage stream                 ────────────────────────────────────────────►               │
+//!  scheduler          ◄── batch comes back ────────────────────────────────────────────────────┘
+//!  consumer's stream  wait for `copied` and `staged` ─ kernels that read what was made ─ event `read`
+//! ```
+//!
+//! What it [makes](CudaBatch::make) beside the batch stays with it, for the consumer to [read](CudaBatch::result), and is written again only
+//! behind the next copy, which waits for those who read.
+//!
+//! A driver that fails calls no host functions any more, so an attendant looks at both streams from time to time and reports what will
+//! never be told of: nothing hangs.
 
 mod attendant;
 mod context;
-mod copies;
 mod error;
 mod gpu;
 mod kernel;
 mod memory;
+mod normalize;
 mod stream;
 mod transfer;
+mod underway;
 
 pub use context::Context;
 pub use error::CudaError;
 pub use gpu::{CudaBatch, CudaDevice, HostMemory, Options};
 pub use kernel::{Kernels, Normalize, TrainStep};
 pub use memory::{DeviceMemory, Pinned};
+pub use normalize::NormalizeStage;
 pub use stream::{Event, Stream};
 pub use transfer::{Transfer, Way};

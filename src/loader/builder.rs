@@ -17,8 +17,10 @@ use crate::{
     trace::{Recorder, StageId},
 };
 
+mod on_device;
 mod running;
 
+pub use on_device::{After, OnDevice};
 pub use running::{Loader, RankLoader, RunError, Running, RunningRanks, launch, launch_ranks};
 
 /// Samples under way at once from a source that waits for a network, at least.
@@ -181,10 +183,11 @@ where
 
 /// A loader that is not running yet. [`Loader::images`] and [`Loader::from_source`] begin one.
 #[must_use = "a builder does nothing until `start`"]
-pub struct Builder<S, L> {
+pub struct Builder<S, L, A = ()> {
     source: Arc<dyn Source>,
     steps: S,
     last: L,
+    after: A,
     settings: Settings,
     lanes: Option<usize>,
     threads: Option<usize>,
@@ -246,7 +249,7 @@ impl Loader {
             settings.sample_bytes = most.max(1);
         }
         settings.dataset = fingerprint(&*source);
-        Builder { source, steps: Read, last: (), settings, lanes: None, threads: None }
+        Builder { source, steps: Read, last: (), after: (), settings, lanes: None, threads: None }
     }
 }
 
@@ -268,8 +271,8 @@ impl Builder<Read, ()> {
     /// The samples are images, JPEG or PNG, which are brought to 224×224 RGB.
     pub fn decoded(self) -> Builder<Read, Images> {
         let last = Images { choice: Choice::Auto, target: Target::square(224), largest_pixels: 4 << 20 };
-        let Builder { source, steps, last: (), settings, lanes, threads } = self;
-        Builder { source, steps, last, settings, lanes, threads }
+        let Builder { source, steps, last: (), after, settings, lanes, threads } = self;
+        Builder { source, steps, last, after, settings, lanes, threads }
     }
 }
 
@@ -284,8 +287,8 @@ impl<S: Steps> Builder<S, ()> {
         F: Fn(Item, S::Out) -> Result<Out, Failure> + Send + Sync + 'static,
         Out: Send + 'static,
     {
-        let Builder { source, steps, last, settings, lanes, threads } = self;
-        Builder { source, steps: Map { before: steps, name, function }, last, settings, lanes, threads }
+        let Builder { source, steps, last, after, settings, lanes, threads } = self;
+        Builder { source, steps: Map { before: steps, name, function }, last, after, settings, lanes, threads }
     }
 
     /// The last step: `function` writes the sample into its `slot_bytes` bytes of the batch, on a core.
@@ -293,12 +296,12 @@ impl<S: Steps> Builder<S, ()> {
     where
         F: Fn(Item, S::Out, &mut [u8]) -> Result<(), Failure> + Send + Sync + 'static,
     {
-        let Builder { source, steps, last: (), settings, lanes, threads } = self;
-        Builder { source, steps, last: FillWith { slot_bytes, function }, settings, lanes, threads }
+        let Builder { source, steps, last: (), after, settings, lanes, threads } = self;
+        Builder { source, steps, last: FillWith { slot_bytes, function }, after, settings, lanes, threads }
     }
 }
 
-impl<S> Builder<S, Images> {
+impl<S, A> Builder<S, Images, A> {
     /// Width and height that images are brought to \[px\]; 224×224 when left out.
     pub fn size(mut self, width: u32, height: u32) -> Self {
         (self.last.target.width, self.last.target.height) = (width, height);
@@ -326,6 +329,47 @@ impl<S> Builder<S, Images> {
 }
 
 impl<S, L> Builder<S, L> {
+    /// A stage of the user's on the device: every batch goes through `stage` between its copy and the consumer, at most `limit` of them at
+    /// once. Such as [`NormalizeStage`](crate::device::cuda::NormalizeStage) on a GPU; on the host it runs on the pool's threads.
+    ///
+    /// ```
+    /// use towtank::{failure::Failure, loader::{Loader, stage::BatchStage}, machine::Work, source::Memory};
+    ///
+    /// /// Turns dark into light, in place.
+    /// struct Invert;
+    ///
+    /// impl BatchStage<Vec<u8>> for Invert {
+    ///     fn name(&self) -> &'static str {
+    ///         "invert"
+    ///     }
+    ///     fn work(&self, samples: usize) -> Work {
+    ///         Work { kind: "invert", bytes: samples as u64, pixels: 0 }
+    ///     }
+    ///     fn run(&self, batch: &mut Vec<u8>, samples: usize) -> Result<(), Failure> {
+    ///         batch[..samples].iter_mut().for_each(|cell| *cell = !*cell);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let loader = Loader::from_source(Memory::new(vec![vec![0], vec![1], vec![2]]))
+    ///     .fill(1, |_item, byte, out| {
+    ///         out.copy_from_slice(&byte.data);
+    ///         Ok(())
+    ///     })
+    ///     .batch(2)
+    ///     .device_stage(1, Invert)
+    ///     .start()?;
+    /// let batches = loader.map(|batch| batch.map(|b| b.pixels().to_vec())).collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(batches, [vec![255, 254], vec![253]]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn device_stage<T>(self, limit: usize, stage: T) -> Builder<S, L, OnDevice<T>> {
+        let Builder { source, steps, last, after: (), settings, lanes, threads } = self;
+        Builder { source, steps, last, after: OnDevice::new(stage, limit), settings, lanes, threads }
+    }
+}
+
+impl<S, L, A> Builder<S, L, A> {
     /// Samples in a batch; 32 when left out.
     pub fn batch(mut self, samples: usize) -> Self {
         self.settings.batch = samples;
@@ -431,6 +475,7 @@ impl<S, L> Builder<S, L> {
     where
         S: Steps,
         L: Last<S::Out>,
+        A: After<Vec<u8>>,
     {
         self.start_on(HostDevice::new())
     }
@@ -444,8 +489,9 @@ impl<S, L> Builder<S, L> {
     where
         S: Steps,
         L: Last<S::Out>,
+        A: After<D::Batch>,
     {
-        let Builder { source, steps, last, mut settings, lanes, threads } = self;
+        let Builder { source, steps, last, after, mut settings, lanes, threads } = self;
         let threads = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
         // A store far away is asked for much at once, which costs it no thread.
         let waiting = if source.io().is_some() { REMOTE_LANES } else { 1 };
@@ -454,8 +500,11 @@ impl<S, L> Builder<S, L> {
         settings.scratch_bytes = last.scratch_bytes().saturating_mul(threads as u64);
         let config = real::Config { threads, seed: settings.shuffle.unwrap_or(0), ..real::Config::new(source) };
         let config = config.with_device(device);
+        let on_device = after.stage(&mut settings);
         let (resolved, fill) = (settings.resolve()?, last.fill()?);
-        let running = launch(config, resolved, move |settings| steps.stage(settings), fill, Recorder::new())?;
+        let alone =
+            RankLoader { resolved, device: None, stages: move |settings: &Settings| steps.stage::<D>(settings), fill, on_device };
+        let running = running::launch_alone(config, alone, Recorder::new())?;
         Ok(Loader::new(running))
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A batch that is sealed **departs**: it gets a permit, since no more batches exist at once than `prefetch + held`; then it is lent in its
 //! slots where the machine and the ring allow and its slots are neighbours, or copied to the device, in pieces if parts of it had to be
-//! flushed; then, in order, it is made ready. Several may be copied at once, and they become ready in the order of the plan all the
-//! same. Permits, device batches and slots come back with the batch that the consumer drops.
+//! flushed; then it goes through the stage on the device, where there is one; then, in order, it is made ready. Several may be copied or be
+//! in the stage at once, and they become ready in the order of the plan all the same. Permits, device batches and slots come back with the
+//! batch that the consumer drops.
 //!
-//! All of it is one future without futures inside: each poll hears what the consumer did, collects copies, and moves every departure as
+//! All of it is one future without futures inside: each poll hears what the consumer did, collects copies and what the stage has done, and moves every departure as
 //! far as it gets.
 //!
 //! # The consumer that waits for itself
@@ -33,6 +34,7 @@ use super::{
     error::Error,
     outcome::{End, Skipped},
     settings::Resolved,
+    staging::{Staged, Staging},
     state::State,
     transfer::{Copies, Copy},
 };
@@ -54,12 +56,24 @@ struct Departure<M: Machine> {
     copied: usize,
     /// Slots in the copy that is under way.
     copying: usize,
+    stage: Stage,
     /// It lies in its slots.
     lent: Option<Vec<Slot<Unit<M>>>>,
     /// Its samples are all known. Only the last departure may not be sealed.
     sealed: Option<Sealed<Unit<M>>>,
     discarded: bool,
     failed: Option<Failure>,
+}
+
+/// How far a departure is with the stage on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is to go through.
+    Before,
+    /// It waits for the stage or is in it, which has its memory.
+    In,
+    /// It is through, or there is no stage.
+    Behind,
 }
 
 /// A batch that is ready and not known to be taken.
@@ -74,6 +88,8 @@ struct Sent {
 pub(super) struct Outgoing<M: Machine> {
     control: Rc<Control<M>>,
     copies: Rc<Copies<M>>,
+    /// The user's stage on the device, when there is one.
+    staging: Option<Rc<Staging<M>>>,
     sender: Sender<M::DeviceBatch, Unit<M>>,
     /// Dropped as soon as nothing more is to be launched.
     lanes: Vec<M::Task>,
@@ -121,6 +137,7 @@ impl<M: Machine> Outgoing<M> {
     pub(super) fn new(
         control: Rc<Control<M>>,
         copies: Rc<Copies<M>>,
+        staging: Option<Rc<Staging<M>>>,
         sender: Sender<M::DeviceBatch, Unit<M>>,
         lanes: Vec<M::Task>,
         resolved: &Resolved,
@@ -131,6 +148,7 @@ impl<M: Machine> Outgoing<M> {
         Outgoing {
             control,
             copies,
+            staging,
             sender,
             lanes,
             batch: resolved.settings.batch,
@@ -236,7 +254,7 @@ impl<M: Machine> Outgoing<M> {
         self.control.recycle_times(launched);
     }
 
-    /// Collects copies that are done.
+    /// Collects copies that are done, and batches that are through the stage.
     fn collect(&mut self) {
         while let Some((id, copied)) = self.copies.done() {
             let departure = self.departures.iter_mut().find(|d| d.id == id).expect("a departure waits for its copy");
@@ -250,6 +268,18 @@ impl<M: Machine> Outgoing<M> {
                 // Slots and batch are gone with it: whatever the failure is called, it is the end.
                 Err(failure) => {
                     self.slots_given_up += samples;
+                    departure.failed = Some(failure.clone());
+                    self.control.fatal(failure);
+                }
+            }
+        }
+        while let Some((id, staged)) = self.staging.as_ref().and_then(|staging| staging.line.done()) {
+            let departure = self.departures.iter_mut().find(|d| d.id == id).expect("a departure waits for the stage");
+            departure.stage = Stage::Behind;
+            match staged {
+                Ok(batch) => departure.device = Some(batch),
+                // The batch is gone with it, as with a copy; its slots are home.
+                Err(failure) => {
                     departure.failed = Some(failure.clone());
                     self.control.fatal(failure);
                 }
@@ -301,6 +331,7 @@ impl<M: Machine> Outgoing<M> {
                 device: None,
                 copied: 0,
                 copying: 0,
+                stage: if self.staging.is_some() { Stage::Before } else { Stage::Behind },
                 lent: None,
                 sealed: None,
                 discarded: false,
@@ -311,7 +342,7 @@ impl<M: Machine> Outgoing<M> {
         self.departures.back_mut().expect("there is one now")
     }
 
-    /// Gives permits in order, and lends or copies what has one.
+    /// Gives permits in order, and lends or copies what has one; what is copied goes on to the stage.
     fn dispatch(&mut self) {
         let mut index = self.next_index - self.departures.iter().filter(|d| d.sealed.is_some()).count() as u64;
         for departure in &mut self.departures {
@@ -341,6 +372,17 @@ impl<M: Machine> Outgoing<M> {
             if departure.copying > 0 {
                 continue;
             }
+            // A copy's events count batches, and so do the stage's.
+            let item = Item { epoch: departure.epoch, position: batch_index, sample: batch_index };
+            let op = |stage| Op { stage, rank: self.control.rank, attempt: 0, item };
+            if departure.is_copied()
+                && departure.is_before_stage()
+                && let Some((staging, batch)) = self.staging.as_ref().zip(departure.device.take())
+            {
+                departure.stage = Stage::In;
+                let (op, samples) = (op(StageId::DEVICE), departure.copied);
+                staging.line.submit(Staged { departure: departure.id, op, batch, samples });
+            }
             let Some(src) = departure.pieces.pop_front() else { continue };
             let dst = match departure.device.take().or_else(|| self.device_batches.pop()) {
                 Some(batch) => batch,
@@ -355,9 +397,7 @@ impl<M: Machine> Outgoing<M> {
                 },
             };
             departure.copying = src.len();
-            // A copy's events count batches.
-            let item = Item { epoch: departure.epoch, position: batch_index, sample: batch_index };
-            let op = Op { stage: StageId::TRANSFER, rank: self.control.rank, attempt: 0, item };
+            let op = op(StageId::TRANSFER);
             self.copies.submit(Copy { departure: departure.id, op, src, dst, at: departure.copied });
         }
     }
@@ -373,7 +413,7 @@ impl<M: Machine> Outgoing<M> {
                 self.abandon();
                 continue;
             }
-            if front.copying > 0 || !(front.discarded || front.is_done()) {
+            if front.is_away() || !(front.discarded || front.is_done()) {
                 return;
             }
             let departure = self.departures.pop_front().expect("looked at above");
@@ -424,7 +464,7 @@ impl<M: Machine> Outgoing<M> {
     fn waits_for_consumer(&mut self, waits: bool) -> bool {
         let on_its_way = match self.departures.front() {
             Some(front) if front.has_work() && !front.permit && self.permits == 0 => return waits,
-            Some(front) => front.has_work() || front.copying > 0,
+            Some(front) => front.has_work() || front.is_away(),
             None => false,
         };
         self.control.consumer_waits(waits && !on_its_way)
@@ -452,6 +492,11 @@ impl<M: Machine> Outgoing<M> {
                 departure.copying = 0;
             }
             self.come_home(copy.src);
+        }
+        for staged in self.staging.iter().flat_map(|staging| staging.line.withdraw()) {
+            if let Some(departure) = self.departures.iter_mut().find(|d| d.id == staged.departure) {
+                (departure.stage, departure.device) = (Stage::Before, Some(staged.batch));
+            }
         }
         self.collect();
         for departure in std::mem::take(&mut self.departures) {
@@ -500,14 +545,26 @@ impl<M: Machine> Outgoing<M> {
 impl<M: Machine> Departure<M> {
     /// Whether something is to be done for it that takes a permit.
     fn has_work(&self) -> bool {
-        self.copying == 0 && (!self.pieces.is_empty() || self.sealed.is_some() && !self.is_done())
+        !self.is_away() && (!self.pieces.is_empty() || self.sealed.is_some() && !self.is_done())
+    }
+
+    /// Whether a copy or the stage has its memory, and will come back with it.
+    fn is_away(&self) -> bool {
+        self.copying > 0 || self.stage == Stage::In
+    }
+
+    /// Whether all its samples are known and none is left to be lent or copied.
+    fn is_copied(&self) -> bool {
+        self.pieces.is_empty() && self.copying == 0 && self.sealed.as_ref().is_some_and(|sealed| sealed.slots.is_empty())
+    }
+
+    /// Whether it is still to go through the stage, which a batch without samples passes by.
+    fn is_before_stage(&self) -> bool {
+        self.stage == Stage::Before && self.copied > 0
     }
 
     /// Whether the consumer may have it.
     fn is_done(&self) -> bool {
-        self.permit
-            && self.pieces.is_empty()
-            && self.copying == 0
-            && self.sealed.as_ref().is_some_and(|sealed| sealed.slots.is_empty())
+        self.permit && self.is_copied() && self.stage != Stage::In && !self.is_before_stage()
     }
 }

@@ -103,6 +103,15 @@ impl Default for Retries {
     }
 }
 
+/// What a loader must know of a [stage on the device](super::stage::BatchStage).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceStage {
+    /// Batches in it at once.
+    pub limit: usize,
+    /// What it makes of each sample beside the batch \[B\].
+    pub result_bytes: usize,
+}
+
 /// Everything a loader is told. Start from [`Settings::new`] and change fields.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -148,6 +157,9 @@ pub struct Settings {
     pub held: usize,
     /// Copies to the device in flight at once.
     pub copies: usize,
+    /// The stage on the device that batches go through before the consumer gets them; `None` where there is none. With one, every batch is
+    /// copied, and none is lent in its slots.
+    pub device_stage: Option<DeviceStage>,
     /// In completion order: how far, in samples of this rank, launches may be ahead of the oldest sample that is not done; `None`
     /// for four times the ring. It bounds the size of a saved [`State`].
     pub window: Option<u64>,
@@ -190,6 +202,7 @@ impl Settings {
             prefetch: 2,
             held: 1,
             copies: 2,
+            device_stage: None,
             window: None,
             fetch_limit: None,
             decode_limit: None,
@@ -209,7 +222,10 @@ impl Settings {
         self.check()?;
         let bytes = |samples: usize| (samples as u64).checked_mul(self.slot_bytes as u64);
         let device_batches = self.prefetch + self.held;
-        let device = device_batches.checked_mul(self.batch).and_then(bytes).ok_or(SettingsError::TooLarge { field: "batch" })?;
+        let result_bytes = self.device_stage.map_or(0, |stage| stage.result_bytes);
+        let on_device = |samples: usize| bytes(samples)?.checked_add((samples as u64).checked_mul(result_bytes as u64)?);
+        let device =
+            device_batches.checked_mul(self.batch).and_then(on_device).ok_or(SettingsError::TooLarge { field: "batch" })?;
         let fixed = |ring: usize| bytes(ring)?.checked_add(device)?.checked_add(self.scratch_bytes);
         let too_large = || SettingsError::TooLarge { field: "ring" };
 
@@ -223,6 +239,7 @@ impl Settings {
                 device_batches,
                 batch: self.batch,
                 slot_bytes: self.slot_bytes,
+                result_bytes,
                 scratch_bytes: self.scratch_bytes,
                 sample_bytes: self.sample_bytes,
             });
@@ -256,6 +273,7 @@ impl Settings {
             ("lanes", self.lanes as u64),
             ("held", self.held as u64),
             ("copies", self.copies as u64),
+            ("device_stage_limit", self.device_stage.map_or(1, |stage| stage.limit as u64)),
             ("ring", self.ring.map_or(1, |v| v as u64)),
             ("window", self.window.unwrap_or(1)),
             ("fetch_limit", self.fetch_limit.map_or(1, |v| v as u64)),
@@ -274,6 +292,7 @@ impl Settings {
             ("prefetch", self.prefetch),
             ("held", self.held),
             ("copies", self.copies),
+            ("device_stage_limit", self.device_stage.map_or(0, |stage| stage.limit)),
             ("ring", self.ring.unwrap_or(0)),
         ] {
             if value > LARGEST_COUNT {
@@ -326,9 +345,10 @@ pub struct Resolved {
 
 impl Resolved {
     /// Whether batches are lent to the consumer in their slots where the machine can do so. It takes a ring that holds as many
-    /// batches as may exist at once; otherwise a consumer that holds what it may would block the ring.
+    /// batches as may exist at once; otherwise a consumer that holds what it may would block the ring. And no stage on the device, which
+    /// works on copies.
     pub fn lends(&self, machine_lends: bool) -> bool {
-        machine_lends && self.ring >= self.device_batches * self.settings.batch
+        machine_lends && self.settings.device_stage.is_none() && self.ring >= self.device_batches * self.settings.batch
     }
 }
 
@@ -373,8 +393,9 @@ pub enum SettingsError {
     /// The budget does not pay for the least the loader needs.
     #[error(
         "`budget_bytes` is {budget_bytes}; these settings need at least {minimum_bytes}: `ring` {ring} + `prefetch + held` \
-         {device_batches} × `batch` {batch} slots of `slot_bytes` {slot_bytes}, `scratch_bytes` {scratch_bytes}, and one sample of \
-         `sample_bytes` {sample_bytes}"
+         {device_batches} × `batch` {batch} slots of `slot_bytes` {slot_bytes}{}, `scratch_bytes` {scratch_bytes}, and one sample of \
+         `sample_bytes` {sample_bytes}",
+        if *result_bytes > 0 { format!(" and on the device as many results of {result_bytes}") } else { String::new() }
     )]
     Budget {
         /// As given \[B\].
@@ -389,6 +410,8 @@ pub enum SettingsError {
         batch: usize,
         /// As given \[B\].
         slot_bytes: usize,
+        /// What a stage on the device makes of each sample \[B\].
+        result_bytes: usize,
         /// As given \[B\].
         scratch_bytes: u64,
         /// As given \[B\].

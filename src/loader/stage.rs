@@ -1,7 +1,7 @@
 //! What happens to one sample before its slot: typed steps, composed statically.
 //!
 //! A [`Stage`] turns an `In` into an `Out` by any mixture of leaves and control; [`Fill`] is the last step, which writes the sample
-//! into its slot on a core. Stages are values, the same on every machine: [`Fetch`] reads, [`Cpu`] runs a function on a core, [`Then`]
+//! into its slot on a core; a [`BatchStage`] does something to whole batches on the device. Stages are values, the same on every machine: [`Fetch`] reads, [`Cpu`] runs a function on a core, [`Then`]
 //! chains two, and [`Limit`], [`Deadline`] and [`Retry`] wrap another. [`fetch`] is the reading that [`Settings`] describe.
 //!
 //! ```
@@ -25,11 +25,13 @@ use crate::{
     trace::{Event, Kind, StageId},
 };
 
+mod batch;
 mod cpu;
 mod deadline;
 mod limit;
 mod retry;
 
+pub use batch::{BatchStage, NORMALIZE, Priced};
 pub use cpu::Cpu;
 pub use deadline::Deadline;
 pub use limit::{Acquire, Limit, Permit, Permits};

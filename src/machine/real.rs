@@ -1,8 +1,9 @@
 //! The real machine: threads, files, a device, and the clock on the wall.
 //!
 //! One thread schedules: a current-thread tokio runtime with every task of the loader on it, and nothing else. Leaves run elsewhere,
-//! on the threads of two pools: one with a thread for each core, for CPU jobs, cached reads and host copies; one that grows as
-//! needed, for reads that wait for a disk. Reads that wait for a network are tasks on the runtime of their source instead.
+//! on the threads of two pools: one with a thread for each core, for CPU jobs, cached reads, host copies and stages on the device, which
+//! they only start where it computes by itself; one that grows as needed, for reads that wait for a disk. Reads that wait for a network
+//! are tasks on the runtime of their source instead.
 //!
 //! ```text
 //!             submit                 begin ─ run ─ answer
@@ -192,6 +193,15 @@ where
         let copy = jobs::Copy { device: self.device.clone(), src, dst, at, fault };
         let (src, dst) = leaf::leaf(&self.inner, op, bytes, copy, |inner, job| inner.home.cpu.submit(job).is_ok()).await?;
         Ok(Copied { src, dst })
+    }
+
+    async fn kernel<F>(&self, op: Op, work: Work, batch: D::Batch, job: F) -> Result<D::Batch, Failure>
+    where
+        F: FnOnce(&mut D::Batch) -> Result<(), Failure> + Send + 'static,
+    {
+        let fault = self.inner.verdict(&op, fault::Leaf::Kernel);
+        let kernel = jobs::Kernel { device: self.device.clone(), batch, job, bytes: work.bytes, fault, cells: PhantomData };
+        leaf::leaf(&self.inner, op, work.bytes, kernel, |inner, job| inner.home.cpu.submit(job).is_ok()).await
     }
 
     fn lends_slots(&self) -> bool {

@@ -355,11 +355,13 @@ fn model(options: &Options<'_>, cores: &Cores, corpus: &Corpus, found: &Found) -
             links: None,
             lends_slots: true,
             copy,
+            kernels_at_once: None,
             slowed: Vec::new(),
             slowed_source: None,
             slowed_uncertainty: None,
         },
         costs: BTreeMap::from([("decode".to_owned(), decode)]),
+        kernels: BTreeMap::new(),
         stores,
     }
 }

@@ -104,3 +104,25 @@ impl FromSection for Cost {
         })
     }
 }
+
+documented! {
+    /// What a stage of a whole batch costs on the device: `fixed + per_byte·bytes`, of the bytes of the batch as it was copied.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+    pub struct KernelCost {
+        /// The same for every batch: launching it, and telling of its end.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub fixed: Option<Measured<Duration>>,
+        /// Per byte of the batch.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub per_byte: Option<Measured<ByteCost>>,
+    }
+}
+
+impl FromSection for KernelCost {
+    const EXPECTED: &'static str = r#"a cost, such as { fixed = "10 µs", per_byte = "0.002 ns/B" }"#;
+
+    fn read(section: &Section<'_>) -> Option<KernelCost> {
+        section.documents(KernelCost::DOCS);
+        Some(KernelCost { fixed: section.plain("fixed"), per_byte: section.plain("per_byte") })
+    }
+}

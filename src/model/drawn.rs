@@ -50,6 +50,10 @@ impl MachineModel {
         for (kind, cost) in &mut machine.costs {
             luck.vary_cost(cost, &format!("costs.{kind}"));
         }
+        for (kind, cost) in &mut machine.kernels {
+            luck.vary_if(&mut cost.fixed, &format!("kernels.{kind}.fixed"));
+            luck.vary_if(&mut cost.per_byte, &format!("kernels.{kind}.per_byte"));
+        }
         for (name, store) in &mut machine.stores {
             luck.vary_store(store, &format!("stores.{name}"));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Cost, Lock, Measured, Process, Store, store::above_zero};
+use super::{Cost, KernelCost, Lock, Measured, Process, Store, store::above_zero};
 use crate::{
     document::{Diagnostic, FromNode, FromSection, Positive, Section, Share, documented, keyword},
     sim::Smt,
@@ -38,6 +38,10 @@ documented! {
         pub device: Device,
         /// What CPU jobs cost, by kind: the image loader's is `decode`.
         pub costs: BTreeMap<String, Cost>,
+        /// What stages of whole batches cost on the device, by kind, from the bytes of the batch; the scenarios' is `normalize`. They take
+        /// none of the processor's time, and train steps do not feel them.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub kernels: BTreeMap<String, KernelCost>,
         /// The stores, by name; scenarios ask for `page-cache`, `disk` and `object`.
         pub stores: BTreeMap<String, Store>,
     }
@@ -145,6 +149,9 @@ documented! {
         pub lends_slots: bool,
         /// Cost of a copy of a batch.
         pub copy: Cost,
+        /// Kernels of stages on whole batches that a device does at a time; 1 when left out.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub kernels_at_once: Option<Measured<Count>>,
         /// By how much train steps take longer while hardware threads of the host are busy, with straight lines between; the first begins
         /// at an idle host that slows nothing down. Never, when empty.
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -203,6 +210,7 @@ impl MachineModel {
         let scheduler = Scheduler::read(section.section("scheduler"));
         let device = section.required("device", "{ kind = \"host\", copied_by = \"pool\", lends_slots = true, copy = { … } }");
         let costs = entries::<Cost>(section.section("costs"));
+        let kernels = entries::<KernelCost>(section.section("kernels"));
         let stores = entries::<Store>(section.section("stores"));
         let lock = section.field::<Lock>("lock");
         let process = section.plain("process");
@@ -220,6 +228,7 @@ impl MachineModel {
             scheduler: scheduler?,
             device: device?,
             costs,
+            kernels,
             stores,
         })
     }
@@ -410,6 +419,7 @@ impl FromSection for Device {
         let lends_slots = section.required("lends_slots", "true");
         let links = section.field::<Links>("links");
         let copy = section.required::<Cost>("copy", r#"{ fixed = "10 µs", per_byte = "0.1 ns/B" }"#);
+        let kernels_at_once = section.plain("kernels_at_once");
         let slowed = section.field::<Vec<Slowed>>("slowed");
         let slowed_source = section.plain("slowed_source");
         let slowed_uncertainty = section.plain::<Share>("slowed_uncertainty").map(|s| s.0);
@@ -431,6 +441,7 @@ impl FromSection for Device {
             links: links.map(|links| links.value),
             lends_slots: lends_slots?,
             copy: copy?,
+            kernels_at_once: above_zero(kernels_at_once),
             slowed: slowed.map(|s| s.value).unwrap_or_default(),
             slowed_source,
             slowed_uncertainty,

@@ -1,6 +1,8 @@
 //! From a model's numbers to a simulation's whole ones.
 
-use super::{CopiedBy, Cost, DatasetModel, Latency, Lock, MachineModel, Measured, PixelModel, Reader, Residual, Slowed, Store};
+use super::{
+    CopiedBy, Cost, DatasetModel, KernelCost, Latency, Lock, MachineModel, Measured, PixelModel, Reader, Residual, Slowed, Store,
+};
 use crate::{
     sim,
     units::{ByteRate, Duration, Fraction},
@@ -40,6 +42,7 @@ impl MachineModel {
                 cost: self.device.copy.to_sim(),
             },
             gpu: self.gpu_spec(),
+            kernels: self.kernel_spec(),
             lends_slots: self.device.lends_slots,
             memory_bytes: self.memory.as_ref().map(|m| m.value.as_bytes()),
             ..sim::Config::default()
@@ -49,6 +52,15 @@ impl MachineModel {
     fn gpu_spec(&self) -> sim::GpuSpec {
         let point = |point: &Slowed| sim::Slowed { busy: at_most_u32(point.busy.0), by_ppm: at_most_u32(point.by.as_ppm()) };
         sim::GpuSpec { slowed: self.device.slowed.iter().map(point).collect() }
+    }
+
+    /// The device at stages on whole batches; a stage of an unknown kind has no cost.
+    pub(crate) fn kernel_spec(&self) -> sim::KernelSpec {
+        sim::KernelSpec {
+            at_once: self.device.kernels_at_once.as_ref().map_or(1, |n| at_most_u32(n.value.0)),
+            costs: self.kernels.iter().map(|(kind, cost)| (kind.clone(), cost.to_sim())).collect(),
+            other: None,
+        }
     }
 
     fn pcie_spec(&self) -> sim::PcieSpec {
@@ -89,6 +101,16 @@ impl Cost {
             ps_per_byte: self.per_byte.as_ref().map_or(0, |m| m.value.as_ps()),
             ps_per_pixel: self.per_pixel.as_ref().map_or(0, |m| m.value.as_ps()),
             residual_ppm: self.residual.as_ref().map_or(sim::Cost::EXACT, Residual::to_sim),
+        }
+    }
+}
+
+impl KernelCost {
+    /// The cost in whole numbers.
+    pub fn to_sim(&self) -> sim::KernelCost {
+        sim::KernelCost {
+            fixed_ns: self.fixed.as_ref().map_or(0, |m| m.value.as_ns()),
+            fs_per_byte: self.per_byte.as_ref().map_or(0, |m| m.value.as_fs()),
         }
     }
 }
@@ -191,6 +213,21 @@ mod tests {
         let machine = model::load("reference-2core").unwrap();
         let per_s = 1e9 / machine.costs["decode"].mean_ns(97_000.0, 187_500.0);
         assert!((per_s / 790.0 - 1.0).abs() < 0.02, "{per_s} images/s, 790 were measured");
+    }
+
+    #[test]
+    fn a_batch_is_normalized_as_fast_as_the_memory_of_the_gpu_allows() {
+        // Three bytes to and from memory for each of a batch's, at four fifths of its peak.
+        for (name, peak_bytes_per_s) in [("p4d.24xlarge", 1.555e12), ("dgx-a100", 1.555e12), ("p5.48xlarge", 3.35e12)] {
+            let machine = model::load(name).unwrap();
+            let spec = machine.kernel_spec();
+            let cost = spec.cost("normalize").unwrap_or_else(|| panic!("{name}"));
+            let (bytes, expected_ns) = (256 * 150_528, 256.0 * 150_528.0 * 3.0 / (0.8 * peak_bytes_per_s) * 1e9);
+            let took_ns = (cost.ns(bytes) - cost.fixed_ns) as f64;
+            assert!((took_ns / expected_ns - 1.0).abs() < 0.02, "{took_ns} ns on {name}, expected {expected_ns}");
+            assert!(machine.drawn(1, 2).kernels != machine.kernels, "it is uncertain");
+        }
+        assert!(model::load("reference-2core").unwrap().kernel_spec().cost("normalize").is_none(), "it has no GPU");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub const UNKNOWN: &str = "unknown";
 /// What limits throughput.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bottleneck {
-    /// `consumer`, `fetch`, `decode` (or the stage of the user's that is busiest), `transfer`, `scheduler`, `memory`, `lanes`,
+    /// `consumer`, `fetch`, `decode` (or the stage of the user's that is busiest), `transfer`, `device`, `scheduler`, `memory`, `lanes`,
     /// `balanced`, [`unknown`](UNKNOWN), or `none`.
     pub name: String,
     /// The two that are balanced, the busier first; otherwise empty.
@@ -146,7 +146,7 @@ impl Evidence {
             }
             match id {
                 StageId::FETCH => lanes.fetch += lane_part(busy) + lane_part(waiting),
-                StageId::BATCH | StageId::TRANSFER => continue,
+                StageId::BATCH | StageId::TRANSFER | StageId::DEVICE => continue,
                 _ => {
                     lanes.core += lane_part(busy);
                     lanes.core_wait += lane_part(waiting);
@@ -270,6 +270,7 @@ impl Evidence {
             }
             Resource::Decode => format!("More or faster cores, or less work a sample in {}.", load.name),
             Resource::Transfer => "A faster way to the device: pinned memory, larger batches, more copies in flight.".to_owned(),
+            Resource::Device => "Less work a batch on the device, or more batches in its stage at once.".to_owned(),
             Resource::Scheduler => "Fewer, larger jobs a sample: the thread that hands them out is full.".to_owned(),
             Resource::Memory => "A larger budget.".to_owned(),
             Resource::Lanes => "More lanes.".to_owned(),

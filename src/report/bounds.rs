@@ -68,7 +68,7 @@ impl Bounds {
                 cpu_s += busy_s;
                 cpu_stages += 1;
             }
-            if id != StageId::BATCH && id != StageId::TRANSFER {
+            if !matches!(id, StageId::BATCH | StageId::TRANSFER | StageId::DEVICE) {
                 lane_s += busy_s + stage.backoff_ns() as f64 / 1e9;
             }
             if let Some(servers) = facts.servers(id).filter(|_| limited || !facts.on_pool(id)) {

@@ -29,6 +29,8 @@ pub struct Facts {
     pub prefetch_batches: u64,
     /// Copies to the device in flight at once; 0 when not known.
     pub copies: u32,
+    /// Batches in the stage on the device at once; 0 when not known, or where there is none.
+    pub kernels: u32,
     /// How many leaves of a stage may run at once, where that is limited beyond the pool: a stage's own limit, the connections of
     /// a store.
     pub limits: Vec<(StageId, u32)>,
@@ -86,6 +88,8 @@ pub enum Resource {
     Decode,
     /// Copies to the device.
     Transfer,
+    /// A user's stage on the device.
+    Device,
     /// The scheduler's own thread.
     Scheduler,
     /// The budget: bytes reserved, or slots.
@@ -102,6 +106,7 @@ impl Resource {
             Resource::Fetch => "fetch",
             Resource::Decode => "decode",
             Resource::Transfer => "transfer",
+            Resource::Device => "device",
             Resource::Scheduler => "scheduler",
             Resource::Memory => "memory",
             Resource::Lanes => "lanes",
@@ -122,7 +127,7 @@ impl Facts {
     pub(super) fn on_pool(&self, stage: StageId) -> bool {
         match stage {
             StageId::FETCH => self.reads_on_pool,
-            _ => stage != StageId::TRANSFER,
+            _ => !matches!(stage, StageId::TRANSFER | StageId::DEVICE),
         }
     }
 
@@ -131,6 +136,7 @@ impl Facts {
         match stage {
             StageId::FETCH => Resource::Fetch,
             StageId::TRANSFER => Resource::Transfer,
+            StageId::DEVICE => Resource::Device,
             _ => Resource::Decode,
         }
     }
@@ -149,6 +155,7 @@ impl Facts {
         let own = match stage {
             StageId::FETCH if !self.reads_on_pool => None,
             StageId::TRANSFER => (self.copies > 0).then_some(self.copies),
+            StageId::DEVICE => (self.kernels > 0).then_some(self.kernels),
             _ => (self.threads > 0).then_some(self.threads),
         };
         match (limit, own) {

@@ -117,7 +117,8 @@ impl Perfetto {
             Label::Numbered(word) => json.numbered(word, event.sample),
         }
         json.raw(",\"args\":{");
-        let batch = matches!(shows, Shows::Prefetch | Shows::Consumer) || shows == Shows::Stage(StageId::TRANSFER);
+        let batch = matches!(shows, Shows::Prefetch | Shows::Consumer)
+            || matches!(shows, Shows::Stage(StageId::TRANSFER | StageId::DEVICE));
         json.number(if batch { "\"batch\":" } else { "\"sample\":" }, event.sample);
         json.number(",\"epoch\":", u64::from(event.epoch));
         if event.kind == Kind::End {
@@ -193,6 +194,7 @@ impl Perfetto {
                     StageId::DECODE => 300,
                     StageId::BATCH => 301,
                     StageId::TRANSFER => 302,
+                    StageId::DEVICE => 303,
                     StageId(other) => 2 + u32::from(other),
                 };
                 (place, stage.name().or(given).unwrap_or("stage"))

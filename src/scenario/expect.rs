@@ -158,7 +158,8 @@ impl FromNode for Named {
 pub struct Is(pub String);
 
 /// What can limit a loader.
-pub const BOTTLENECKS: &[&str] = &["fetch", "decode", "transfer", "consumer", "scheduler", "memory", "lanes", "balanced"];
+pub const BOTTLENECKS: &[&str] =
+    &["fetch", "decode", "transfer", "device", "consumer", "scheduler", "memory", "lanes", "balanced"];
 
 /// One of [`BOTTLENECKS`].
 struct Bottleneck(String);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Codec, Deliveries, Found, Resize, Samples, Scenario, Verdict, ended::Ended, expect::name_the_rank};
+use super::{Codec, Deliveries, DeviceStage, Found, Resize, Samples, Scenario, Verdict, ended::Ended, expect::name_the_rank};
 use crate::{
     codec::{self, Decoder, DecoderError, Target},
     device::{
         Device, HostDevice,
-        cuda::{CudaDevice, CudaError, TrainStep},
+        cuda::{CudaDevice, CudaError, NormalizeStage, TrainStep},
     },
     document::{Diagnostic, Trouble},
-    loader::{self, Batch, DecodeImage, Outcome, Resolved},
+    loader::{self, Batch, DecodeImage, Outcome, Resolved, stage::BatchStage},
     machine::real::{self, Reads},
     measure::{self, MeasureError, Meeting, Rank, RankEnd, Run, Train},
     report::{Facts, Metrics},
@@ -73,8 +73,15 @@ pub struct Gpus {
     pub share: f64,
 }
 
-/// A device of a rank's own, and what does its train steps.
-type OnDevice<D> = (Option<Arc<D>>, Option<Box<dyn Train<<D as Device<u8>>::Batch>>>);
+/// What of a rank is on a device.
+struct OnDevice<D: Device<u8>> {
+    /// A device of its own.
+    device: Option<Arc<D>>,
+    /// What does its train steps.
+    train: Option<Box<dyn Train<D::Batch>>>,
+    /// The stage that its batches go through.
+    stage: Option<Arc<dyn BatchStage<D::Batch>>>,
+}
 
 impl Gpus {
     /// The one that the process of this local rank trains on: at that place, modulo their number.
@@ -96,12 +103,19 @@ impl Gpus {
         (all_there && threads <= near.len()).then(|| near.into())
     }
 
-    /// Where `count` ranks train.
-    fn steps(&self, count: usize) -> Result<Vec<OnDevice<CudaDevice>>, CudaError> {
+    /// Where `count` ranks train, with this stage for images of that size before it.
+    fn steps(&self, count: usize, stage: Option<DeviceStage>, target: Target) -> Result<Vec<OnDevice<CudaDevice>>, CudaError> {
         let all = self.devices.iter().cycle().take(count);
         all.map(|device| {
             let step = TrainStep::new(device.context(), self.share)?;
-            Ok((Some(Arc::new(device.clone())), Some(Box::new(step) as Box<dyn Train<_>>)))
+            let stage = match stage {
+                Some(DeviceStage::Normalize) => {
+                    let stage = NormalizeStage::imagenet(device.context(), target.width as usize, target.height as usize)?;
+                    Some(Arc::new(stage) as Arc<dyn BatchStage<_>>)
+                }
+                None => None,
+            };
+            Ok(OnDevice { device: Some(Arc::new(device.clone())), train: Some(Box::new(step)), stage })
         })
         .collect()
     }
@@ -210,10 +224,12 @@ impl Scenario {
                     .map_err(Trouble::from)?;
                 let device = gpus.words(ranks.plans.len());
                 let config = real::Config { near: gpus.near(threads), ..config };
-                let steps = gpus.steps(ranks.plans.len()).map_err(|error| MeasuringError::Gpu(error.to_string()))?;
+                let all = gpus.steps(ranks.plans.len(), self.loader.device_stage, self.target());
+                let steps = all.map_err(|error| MeasuringError::Gpu(error.to_string()))?;
                 (self.run_ranks(config.with_device(first), ranks, steps, recorder)?, device)
             }
             None => {
+                self.no_device_stage()?;
                 let (device, words) = match self.consumer.link {
                     Some(link) => {
                         let device = HostDevice::linked(link.as_bytes_per_s()).map_err(|e| MeasureError::Launch(e.into()))?;
@@ -221,7 +237,7 @@ impl Scenario {
                     }
                     None => (HostDevice::new(), "host".to_owned()),
                 };
-                let steps = ranks.plans.iter().map(|_| (None, None)).collect();
+                let steps = ranks.plans.iter().map(|_| OnDevice { device: None, train: None, stage: None }).collect();
                 (self.run_ranks(config.with_device(device), ranks, steps, recorder)?, words)
             }
         };
@@ -267,9 +283,10 @@ impl Scenario {
         };
         let Ranks { plans, meetings, deliveries, decoder } = ranks;
         let each = plans.into_iter().zip(meetings).zip(steps).zip(deliveries);
-        let ranks = each.map(|(((resolved, meeting), (device, train)), deliveries)| Rank {
+        let ranks = each.map(|(((resolved, meeting), OnDevice { device, train, stage }), deliveries)| Rank {
             resolved,
             device,
+            on_device: stage,
             fill: DecodeImage::new(decoder.clone()),
             consumer,
             train,
@@ -310,6 +327,14 @@ impl Scenario {
             Diagnostic::new(format!("`{field} = {value}` can be simulated, and not run: each is a thread of this process"));
         let hint = "`towtank sim` simulates more; `torchrun` runs each rank as a process of its own";
         Err(wrong.at(self.places.of(field)).expected(format!("at most {most}")).hint(hint).into())
+    }
+
+    /// Refuses a stage on the device where that is the host.
+    fn no_device_stage(&self) -> Result<(), Trouble> {
+        let Some(stage) = self.loader.device_stage else { return Ok(()) };
+        let wrong = Diagnostic::new(format!("the stage `{}` runs on a GPU, and batches stay on the host here", stage.name()));
+        let wrong = wrong.at(self.places.of("loader.device_stage"));
+        Err(wrong.hint("run it with `--device cuda:0`, or simulate it: `towtank sim`").into())
     }
 
     /// Refuses ranks on several nodes, of which this computer is one.

@@ -196,6 +196,9 @@ fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
     if order == Order::Plan {
         refuse(&typed.window, "has no meaning with `order = \"plan\"`: it bounds how far completion order may run ahead", errors);
     }
+    if typed.device_stage.is_none() {
+        refuse(&typed.device_stage_limit, "has no meaning without `device_stage`", errors);
+    }
     let world: u16 = fits(&typed.world, u64::from(u16::MAX), 1, errors);
     let rank: u16 = fits(&typed.rank, u64::from(u16::MAX), 0, errors);
     if let Some(wrong) = typed.rank.as_ref().filter(|_| rank >= world) {
@@ -226,6 +229,8 @@ fn loader(typed: &typed::Loader, errors: &Errors) -> Loader {
         budget: positive(&typed.budget).unwrap_or(Size::new(1.0, "GiB")),
         prefetch: fits(&typed.prefetch, LARGEST, 2, errors),
         copies: fits(&typed.copies, LARGEST, 2, errors),
+        device_stage: typed.device_stage.as_ref().map(|stage| stage.value),
+        device_stage_limit: fits(&typed.device_stage_limit, LARGEST, 1, errors),
         order,
         shuffle: or(&typed.shuffle, true),
         drop_last: or(&typed.drop_last, false),
@@ -265,7 +270,16 @@ fn refuse_others(typed: &typed::Loader, design: Design, errors: &Errors) {
         Design::Towtank => refuse_all!(workers, prefetch_factor, worker_start),
         Design::WorkerProcesses => {
             refuse_all!(threads, lanes, ring, budget, prefetch, copies, window, skip_at_most, retries, retry_pause);
-            refuse_all!(retry_pause_most, fetch_limit, fetch_deadline, decode_limit, decode_deadline, codec);
+            refuse_all!(
+                device_stage,
+                device_stage_limit,
+                retry_pause_most,
+                fetch_limit,
+                fetch_deadline,
+                decode_limit,
+                decode_deadline,
+                codec
+            );
             if let Some(order) = typed.order.as_ref().filter(|order| order.value == Order::Completion) {
                 errors.push(order.wrong(format!("is \"completion\", which {because}: batches come in the order of the plan")));
             }
@@ -311,8 +325,8 @@ fn consumer(typed: &typed::Consumer, batch: u64, errors: &Errors) -> Consumer {
 }
 
 fn faults(typed: &typed::Faults, errors: &Errors) -> Faults {
-    if typed.slow_reads.is_none() && typed.slow_jobs.is_none() {
-        refuse(&typed.slow_times, "has no meaning without `slow_reads` or `slow_jobs`", errors);
+    if typed.slow_reads.is_none() && typed.slow_jobs.is_none() && typed.slow_kernels.is_none() {
+        refuse(&typed.slow_times, "has no meaning without `slow_reads`, `slow_jobs` or `slow_kernels`", errors);
     }
     if typed.truncated.is_none() {
         refuse(&typed.truncated_keep, "has no meaning without `truncated`", errors);
@@ -331,6 +345,8 @@ fn faults(typed: &typed::Faults, errors: &Errors) -> Faults {
         slow_jobs: or(&typed.slow_jobs, Hits::NONE),
         slow_times: fits(&typed.slow_times, 1_000_000, default.slow_times, errors),
         failed_copies: or(&typed.failed_copies, Hits::NONE),
+        failed_kernels: or(&typed.failed_kernels, Hits::NONE),
+        slow_kernels: or(&typed.slow_kernels, Hits::NONE),
     }
 }
 

@@ -156,6 +156,7 @@ impl Scenario {
             cores: config.cpu.cores.saturating_mul(nodes),
             threads: config.pool_threads.saturating_mul(nodes),
             copies: copies_of(&config.copy.by, count(resolved.settings.copies), &self.ranks),
+            kernels: self.kernels_of(config),
             limits,
             reads_on_pool: config.store.reader == sim::Reader::Pool,
             store_bytes_per_s: config.store.link_bytes_per_s.filter(|_| all_from_store).map(|n| n as f64 * f64::from(nodes)),
@@ -163,6 +164,18 @@ impl Scenario {
             repeatable: true,
             ..loaders
         }
+    }
+
+    /// Batches that can be in the stage on the device at once: as many as loaders let in, and no more than there are places.
+    fn kernels_of(&self, config: &sim::Config) -> u32 {
+        let Some(_) = self.loader.device_stage else { return 0 };
+        let (count, nodes) = (u32::from(self.ranks.count), u32::from(self.ranks.nodes()));
+        let devices = match &config.copy.by {
+            sim::CopyBy::Pcie(spec) => spec.devices.saturating_mul(nodes).min(count),
+            sim::CopyBy::Engines(_) | sim::CopyBy::Pool | sim::CopyBy::Thread => count,
+        };
+        let limit = u32::try_from(self.loader.device_stage_limit).unwrap_or(u32::MAX);
+        limit.saturating_mul(count).min(config.kernels.at_once.max(1).saturating_mul(devices))
     }
 
     /// What a report says of the loaders of all ranks, on whatever machine they run.
@@ -180,6 +193,7 @@ impl Scenario {
             ranks,
             world: u32::from(settings.world),
             copies: count(settings.copies).saturating_mul(ranks),
+            kernels: settings.device_stage.map_or(0, |stage| count(stage.limit).saturating_mul(ranks)),
             limits,
             ledger_bytes: Some(all(resolved.ledger_bytes)),
             budget_bytes: Some(all(settings.budget_bytes)),
@@ -288,11 +302,16 @@ pub(crate) async fn run_rank(
 ) -> (Outcome, Option<loader::Error>) {
     let (sender, batches) = loader::channel(machine.clock());
     let stages = stage::fetch(&resolved.settings);
+    let on_device = resolved.settings.device_stage.map(|stage| {
+        let slot_bytes = resolved.settings.slot_bytes as u64;
+        let priced = stage::Priced { kind: stage::NORMALIZE, slot_bytes, result_bytes: stage.result_bytes };
+        Arc::new(priced) as Arc<dyn stage::BatchStage<_>>
+    });
     let books = Rc::new(RefCell::new(None));
     let loader = machine.spawn("loader", {
         let (machine, books) = (machine.clone(), books.clone());
         async move {
-            let outcome = loader::run(machine, resolved, stages, stage::Tag, sender).await;
+            let outcome = loader::run_staged(machine, resolved, stages, stage::Tag, on_device, sender).await;
             *books.borrow_mut() = Some(outcome);
         }
     });
@@ -481,6 +500,48 @@ mod tests {
             Some(crate::model::Measured::plain(crate::units::Fraction::new(75.0, "%")));
         let cached = per_s(&machine);
         assert!((cached / expected / 4.0 - 1.0).abs() < 0.1, "{cached} samples/s, expected four times {expected}");
+    }
+
+    /// A scenario whose stage on the device takes so long for each batch of 20, on a machine that does two of them at once.
+    fn staged(ms: f64, limit: u64, step: &str) -> (Metrics, Vec<Event>) {
+        let stage = format!("threads = 2\nprefetch = 4\ndevice_stage = \"normalize\"\ndevice_stage_limit = {limit}");
+        let text = SCENARIO.replace("threads = 1", &stage).replace("step = \"0 ms\"", step);
+        let scenario = parse("staged.toml", &text, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+        let (mut machine, samples) = (model::load("ideal").unwrap(), scenario.samples().unwrap().unwrap());
+        let cost =
+            model::KernelCost { fixed: Some(model::Measured::plain(crate::units::Duration::new(ms, "ms"))), per_byte: None };
+        machine.kernels.insert("normalize".to_owned(), cost);
+        machine.device.kernels_at_once = Some(model::Measured::plain(crate::units::Count(2)));
+        let mut simulated = scenario.simulate(&machine, &samples, Recorder::new().keep_events()).unwrap();
+        assert_eq!(simulated.error, None);
+        (simulated.metrics, simulated.recorder.take_events())
+    }
+
+    #[test]
+    fn a_stage_on_the_device_is_the_bottleneck_when_it_is_and_what_relieves_it_does() {
+        let (one, events) = staged(50.0, 1, "step = \"0 ms\"");
+        assert_eq!(one.bottleneck.name, "device");
+        // Ten batches one after the other, and all else is free.
+        assert!((one.samples_per_s / (20.0 / 0.05) - 1.0).abs() < 1e-9, "{} samples/s", one.samples_per_s);
+        assert_eq!(events.iter().filter(|e| e.stage == StageId::DEVICE && e.kind == Kind::End).count(), 10);
+        let stage = one.stages.iter().find(|stage| stage.name == "device").expect("it has a row");
+        assert!(stage.mean_service_s.is_some_and(|mean| (mean - 0.05).abs() < 1e-12), "{stage:?}");
+        assert!(one.bottleneck.why.contains("Device is busy 100.0 % of the time"), "{}", one.bottleneck.why);
+        // Two at once do twice as much, and as quick as they may be the consumer is what limits.
+        let (two, _) = staged(50.0, 2, "step = \"0 ms\"");
+        assert!((two.samples_per_s / one.samples_per_s - 2.0).abs() < 1e-9, "{} samples/s", two.samples_per_s);
+        let (quick, _) = staged(0.001, 1, "step = \"1 ms\"");
+        assert_eq!(quick.bottleneck.name, "consumer");
+    }
+
+    #[test]
+    fn a_machine_that_does_not_know_the_stage_says_so() {
+        let scenario =
+            parse("staged.toml", &SCENARIO.replace("[loader]", "[loader]\ndevice_stage = \"normalize\""), &Overrides::default());
+        let (scenario, machine) = (scenario.unwrap(), model::load("reference-2core").unwrap());
+        let samples = scenario.samples().unwrap().unwrap();
+        let error = scenario.simulate(&machine, &samples, Recorder::new()).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("does not say what `normalize` costs on its device"), "{error}");
     }
 
     #[test]

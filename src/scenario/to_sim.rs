@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Allowed, Dataset, Design, Loader, OnErrors, Order, Scenario, Tail};
+use super::{Allowed, Dataset, Design, DeviceStage, Loader, OnErrors, Order, Scenario, Tail};
 use crate::{
     codec,
     designs::WorkerProcesses,
@@ -174,12 +174,30 @@ impl Scenario {
             faults: self.faults.clone(),
             chooser: self.replay.as_ref().map_or(sim::Chooser::Fifo, |replay| replay.chooser.clone()),
             timing: self.replay.as_ref().map_or(sim::Timing::Modelled, |replay| replay.timing),
+            kernels: self.kernels_on(machine)?,
             ..machine.to_config(self.threads(machine), &self.store_on(machine)?)
         };
         Ok(match self.consumer.link {
             Some(link) => over(link, config),
             None => config,
         })
+    }
+
+    /// The device at the scenario's stage. What is replayed looks at orders and not at times, so there the stage may be free.
+    fn kernels_on(&self, machine: &MachineModel) -> Result<sim::KernelSpec, Trouble> {
+        let mut kernels = machine.kernel_spec();
+        let Some(kind) = self.loader.device_stage.map(DeviceStage::name).filter(|kind| kernels.cost(kind).is_none()) else {
+            return Ok(kernels);
+        };
+        if self.replay.is_some() {
+            kernels.costs.insert(kind.to_owned(), sim::KernelCost::FREE);
+            return Ok(kernels);
+        }
+        let wrong = format!("the machine \"{}\" does not say what `{kind}` costs on its device", machine.title);
+        let wrong = Diagnostic::new(wrong).at(self.places.of("loader.device_stage"));
+        let hint =
+            format!("give its model `[kernels.{kind}]`, or simulate it on one that has a GPU: `--set machine=p4d.24xlarge`");
+        Err(wrong.hint(hint).into())
     }
 
     /// Worker processes, where the scenario's loader is of that design.
@@ -248,6 +266,10 @@ impl Scenario {
         settings.prefetch = size(loader.prefetch);
         settings.held = size(self.consumer.hold);
         settings.copies = size(loader.copies);
+        settings.device_stage = loader.device_stage.map(|_| loader::DeviceStage {
+            limit: size(loader.device_stage_limit),
+            result_bytes: size(slot_bytes.saturating_mul(DeviceStage::BYTES_A_BYTE)),
+        });
         settings.window = loader.window;
         settings.fetch_limit = loader.fetch_limit.map(size);
         settings.decode_limit = loader.decode_limit.map(size);
@@ -288,11 +310,20 @@ impl Scenario {
             _ => format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),
         };
         match *error {
-            SettingsError::Budget { minimum_bytes, ring, device_batches, batch, slot_bytes, sample_bytes, .. } => {
+            SettingsError::Budget {
+                minimum_bytes, ring, device_batches, batch, slot_bytes, result_bytes, sample_bytes, ..
+            } => {
                 let enough = Size::new(minimum_bytes.div_ceil(1 << 20) as f64, "MiB");
+                let results = match result_bytes {
+                    0 => String::new(),
+                    bytes => format!(
+                        ", with {} more for what `device_stage` makes of each sample of these batches",
+                        mebibytes(bytes as u64)
+                    ),
+                };
                 let parts = format!(
-                    "a ring of {ring} slots and {device_batches} batches of {batch} at {} each, {threads} full-size images of up to {} \
-                     while they are decoded, and one encoded image of up to {}",
+                    "a ring of {ring} slots and {device_batches} batches of {batch} at {} each{results}, {threads} full-size images of up \
+                     to {} while they are decoded, and one encoded image of up to {}",
                     mebibytes(slot_bytes as u64),
                     mebibytes(frame_bytes),
                     mebibytes(sample_bytes),

@@ -1,6 +1,6 @@
 //! A scenario as it is typed: every field may be missing, and knows where it stands.
 
-use super::words::{Codec, DatasetKind, Design, OnErrors, Order, Resize, Tail};
+use super::words::{Codec, DatasetKind, Design, DeviceStage, OnErrors, Order, Resize, Tail};
 use crate::{
     document::{Positive, Section, Share, documented},
     fault::Hits,
@@ -117,6 +117,11 @@ typed! {
         prefetch: Count = 2,
         /// Copies to the device in flight at once; 2 when left out.
         copies: Positive<Count> = 2,
+        /// A stage on the device that every batch goes through between its copy and the consumer; none when left out. Its cost is that of the
+        /// machine's kernels; a real run has it on a GPU.
+        device_stage: DeviceStage,
+        /// Batches in that stage at once; 1 when left out.
+        device_stage_limit: Positive<Count> = 2,
         /// Which order batches come in; `plan` when left out.
         order: Order,
         /// Whether samples are shuffled, by the scenario's seed; `true` when left out.
@@ -222,10 +227,14 @@ typed! {
         slow_reads: Hits,
         /// Decode jobs that take `slow_times` as long.
         slow_jobs: Hits,
-        /// How many times as long slow reads and jobs take.
+        /// How many times as long slow reads, jobs and kernels take.
         slow_times: Positive<Count> = 10,
         /// Copies to the device that fail.
         failed_copies: Hits,
+        /// Batches on which the stage on the device fails.
+        failed_kernels: Hits,
+        /// Batches on which the stage on the device takes `slow_times` as long.
+        slow_kernels: Hits,
     }
 }
 

@@ -42,6 +42,26 @@ keyword! {
 }
 
 keyword! {
+    /// What happens to whole batches on the device.
+    pub enum DeviceStage {
+        /// Bytes by pixel become half floats by channel, centred and scaled as networks trained on ImageNet expect them.
+        Normalize = "normalize",
+    }
+}
+
+impl DeviceStage {
+    /// Bytes that it makes of each of a sample's.
+    pub(super) const BYTES_A_BYTE: u64 = 2;
+
+    /// Its name, which is that of its cost in a machine's model.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceStage::Normalize => crate::loader::stage::NORMALIZE,
+        }
+    }
+}
+
+keyword! {
     /// What ranks do when samples do not divide evenly among them.
     pub enum Tail {
         /// Every rank delivers what it has.

@@ -1,6 +1,6 @@
 //! What a simulated machine is made of: whole numbers with their units, nothing to be parsed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Chooser, Dataset, Distribution, Size};
 use crate::{fault::Faults, trace::LeafTimes};
@@ -42,6 +42,8 @@ pub struct Config {
     pub copy: CopySpec,
     /// The device at its train steps.
     pub gpu: GpuSpec,
+    /// The device at stages on whole batches.
+    pub kernels: KernelSpec,
     /// Whether the consumer reads slots where they are, see [`Machine::lends_slots`](crate::machine::Machine::lends_slots).
     pub lends_slots: bool,
     /// The host's memory, out of which slots are allocated; `None` is without bound (B).
@@ -72,6 +74,7 @@ impl Default for Config {
             store: StoreSpec::default(),
             copy: CopySpec::default(),
             gpu: GpuSpec::default(),
+            kernels: KernelSpec::default(),
             lends_slots: false,
             memory_bytes: None,
             dataset: Dataset::uniform(0, Size::default()),
@@ -461,6 +464,67 @@ impl GpuSpec {
     }
 }
 
+/// The device at stages on whole batches, [`Machine::kernel`](crate::machine::Machine::kernel): each rank's device does so many at a time,
+/// and needs no processor for it. Devices are those of [`PcieSpec`], or one for each rank.
+///
+/// Train steps and kernels do not slow each other down here: a kernel of a loader is short beside a step, and how a GPU shares its
+/// multiprocessors among streams nobody has measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSpec {
+    /// Kernels at a time on a device; at least one.
+    pub at_once: u32,
+    /// What they cost, by [`Work::kind`](crate::machine::Work::kind).
+    pub costs: BTreeMap<String, KernelCost>,
+    /// What those cost that are not named; `None` where they fail with [`FailureKind::Lost`](crate::failure::FailureKind::Lost), as jobs
+    /// of an unknown kind do.
+    pub other: Option<KernelCost>,
+}
+
+impl Default for KernelSpec {
+    /// One at a time, for nothing.
+    fn default() -> KernelSpec {
+        KernelSpec { at_once: 1, costs: BTreeMap::new(), other: Some(KernelCost::FREE) }
+    }
+}
+
+impl KernelSpec {
+    /// The cost of `kind`.
+    pub fn cost(&self, kind: &str) -> Option<&KernelCost> {
+        self.costs.get(kind).or(self.other.as_ref())
+    }
+
+    /// The same kinds, all free.
+    pub(super) fn made_free(self) -> KernelSpec {
+        let costs = self.costs.into_keys().map(|kind| (kind, KernelCost::FREE)).collect();
+        KernelSpec { costs, other: self.other.map(|_| KernelCost::FREE), ..self }
+    }
+}
+
+/// What a kernel costs: `a + b·bytes`, where a GPU takes less than a picosecond for a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelCost {
+    /// a: the same for every batch (ns).
+    pub fixed_ns: u64,
+    /// b (fs/B); a million is a nanosecond per byte.
+    pub fs_per_byte: u64,
+}
+
+impl KernelCost {
+    /// No cost.
+    pub const FREE: KernelCost = KernelCost::fixed(0);
+
+    /// The same for every batch (ns).
+    pub const fn fixed(ns: u64) -> KernelCost {
+        KernelCost { fixed_ns: ns, fs_per_byte: 0 }
+    }
+
+    /// Time for so many bytes, rounded to the nearest (ns).
+    pub fn ns(&self, bytes: u64) -> u64 {
+        let by_size = (u128::from(self.fs_per_byte) * u128::from(bytes) + 500_000) / 1_000_000;
+        self.fixed_ns.saturating_add(u64::try_from(by_size).unwrap_or(u64::MAX))
+    }
+}
+
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
@@ -487,6 +551,15 @@ mod tests {
         assert_eq!(cost.ns(10, 100, 0), 2 * (100 + 15 + 25));
         assert_eq!(cost.ns(1, 0, 0), 2 * (100 + 2));
         assert_eq!(cost.mean_ns(10.0, 100.0), 280.0);
+    }
+
+    #[test]
+    fn a_kernel_costs_femtoseconds_a_byte() {
+        let cost = KernelCost { fixed_ns: 5_000, fs_per_byte: 2_270 };
+        assert_eq!((cost.ns(0), cost.ns(220), cost.ns(64 * 150_528)), (5_000, 5_000, 5_000 + 21_869));
+        assert_eq!(KernelCost { fixed_ns: 1, fs_per_byte: u64::MAX }.ns(u64::MAX), u64::MAX);
+        let spec = KernelSpec { other: None, ..KernelSpec::default() };
+        assert_eq!(spec.cost("normalize"), None);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) enum Phase {
     ForLock,
     /// In line for a copy engine.
     ForEngine,
+    /// In line for a place among the kernels of its device.
+    ForKernel,
     /// Its thread is waking up.
     Waking,
     /// Waiting for the store's first byte, or for all bytes where no link is shared.
@@ -35,6 +37,8 @@ pub(super) enum Phase {
     OnCore,
     /// On a copy engine.
     OnEngine,
+    /// A kernel on its device.
+    OnDevice,
     /// On a copy engine that is still being told what to do.
     Submitting,
     /// On a copy engine, its bytes on the links to the devices.
@@ -63,6 +67,8 @@ impl Holds {
     pub(super) const CACHED: u8 = 16;
     /// Nor this: it runs on the thread that waits for it.
     pub(super) const OWN_THREAD: u8 = 32;
+    /// A place among the kernels of its device.
+    pub(super) const KERNEL: u8 = 64;
 
     #[inline]
     pub(super) fn has(self, place: u8) -> bool {

@@ -117,6 +117,12 @@ impl<U> AsRef<[U]> for SimBatch<U> {
     }
 }
 
+impl<U> AsMut<[U]> for SimBatch<U> {
+    fn as_mut(&mut self) -> &mut [U] {
+        &mut self.cells
+    }
+}
+
 impl<U> SimBatch<U> {
     /// The cells of all samples, one after the other, those never written included.
     pub fn cells(&self) -> &[U] {
@@ -475,6 +481,29 @@ impl<P: SimPayload> Machine for SimMachine<P> {
             .and_then(|copied| copied)
         });
         let (kind, body) = (LeafKind::Copy, Some(cell.clone() as Rc<dyn Body>));
+        let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
+        self.submit(&mut Request { body, ..self.request(&op, kind, bytes, busy_ns, fault) }).await;
+        cell.result().expect("the job of a leaf that ended has run")
+    }
+
+    async fn kernel<F>(&self, op: Op, work: Work, mut batch: Self::DeviceBatch, job: F) -> Result<Self::DeviceBatch, Failure>
+    where
+        F: FnOnce(&mut Self::DeviceBatch) -> Result<(), Failure> + Send + 'static,
+    {
+        let Some(busy_ns) = self.inner.prices.kernel_ns(&work) else {
+            let words = format!("nobody knows what a kernel of the kind `{}` costs", work.kind);
+            return Err(self.refuse(&op, work.bytes, Failure::new(FailureKind::Lost, words)));
+        };
+        let cell = JobCell::new(move |fault| {
+            fault::inside(None, || {
+                if let Some(failure) = fault.and_then(Fault::failure) {
+                    return Err(failure);
+                }
+                job(&mut batch).map(|()| batch)
+            })
+            .and_then(|done| done)
+        });
+        let (kind, bytes, body) = (LeafKind::Kernel, work.bytes, Some(cell.clone() as Rc<dyn Body>));
         let (fault, busy_ns) = self.fate(&op, kind, bytes, busy_ns)?;
         self.submit(&mut Request { body, ..self.request(&op, kind, bytes, busy_ns, fault) }).await;
         cell.result().expect("the job of a leaf that ended has run")

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     Config, CopyBy,
     executor::Waiter,
-    resource::{Account, Cpu, Direction, Disk, Gate, Gpu, Link, Lock, NEVER, Pcie, Scheduler},
+    resource::{Account, Cpu, Direction, Disk, Gate, Gpu, Kernels, Link, Lock, NEVER, Pcie, Scheduler},
     stall::{Balance, Depth},
     timers::AlarmId,
 };
@@ -23,6 +23,7 @@ pub(super) struct Node {
     pub(super) engines: Option<Gate>,
     pub(super) pcie: Option<Box<Pcie>>,
     pub(super) gpu: Option<Box<Gpu>>,
+    pub(super) kernels: Kernels,
     pub(super) scheduler: Scheduler,
     pub(super) host: Account,
     pub(super) device: Account,
@@ -50,6 +51,13 @@ impl Node {
                 CopyBy::Pool | CopyBy::Thread | CopyBy::Engines(_) => None,
             },
             gpu: Gpu::new(&config.gpu, config.cpu.cores).map(Box::new),
+            kernels: Kernels::new(
+                config.kernels.at_once,
+                match &config.copy.by {
+                    CopyBy::Pcie(spec) => Some(spec.devices),
+                    CopyBy::Pool | CopyBy::Thread | CopyBy::Engines(_) => None,
+                },
+            ),
             scheduler: Scheduler::new(config.scheduler, config.wakeup_ns),
             host: Account::new(config.memory_bytes),
             device: Account::new(None),
@@ -99,6 +107,13 @@ impl Node {
         depths.extend(self.pcie.as_ref().map(|pcie| {
             let (waiting, taken, places) = pcie.depth();
             Depth { resource: "copy engines", busy: taken as usize, places: Some(places as usize), waiting, holders: Vec::new() }
+        }));
+        depths.extend(self.kernels.depth().map(|(waiting, taken, places)| Depth {
+            resource: "kernels",
+            busy: taken as usize,
+            places: Some(places as usize),
+            waiting,
+            holders: Vec::new(),
         }));
         if !self.scheduler.is_free() {
             depths.push(Depth { waiting: self.scheduler.backlog(), ..free("scheduler", 0) });

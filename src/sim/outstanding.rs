@@ -73,6 +73,7 @@ impl Config {
             store: StoreSpec { reader: self.store.reader, connections: self.store.connections, ..StoreSpec::default() },
             copy: CopySpec { by: self.copy.by, cost: Cost::FREE },
             gpu: GpuSpec::default(),
+            kernels: self.kernels.made_free(),
             faults: self.faults.of_named(),
             replay: None,
             ..self
@@ -157,6 +158,7 @@ impl Outstanding {
             }
             LeafKind::Cpu => {}
             LeafKind::Copy => may(&faults.failed_copies, Fault::Fail(FailureKind::Device)),
+            LeafKind::Kernel => may(&faults.failed_kernels, Fault::Fail(FailureKind::Device)),
         }
     }
 
@@ -172,7 +174,7 @@ impl Outstanding {
             (LeafKind::Cpu, found) if leaf.op.stage == StageId::DECODE => {
                 self.panics.entry(sample).or_insert(found == Some(Fault::Panic));
             }
-            (LeafKind::Cpu | LeafKind::Copy, _) => {}
+            (LeafKind::Cpu | LeafKind::Copy | LeafKind::Kernel, _) => {}
         }
         match fault {
             Some(fault) => strike(leaf, fault),

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use super::{Config, Cost, Costs, Dataset, DiskSpec, Distribution, PixelCount, Reader, Size, config::scaled};
+use super::{Config, Cost, Costs, Dataset, DiskSpec, Distribution, KernelSpec, PixelCount, Reader, Size, config::scaled};
 use crate::{
     draw::{Purpose, draw},
     fault::{Fault, Faults, Leaf as LeafKind},
@@ -21,6 +21,7 @@ pub(super) struct Prices {
     disk: Option<DiskSpec>,
     read: Cost,
     copy: Cost,
+    kernels: KernelSpec,
     dataset: Dataset,
     /// Sizes drawn lately, by the low bits of the sample: a loader asks for a size when it reserves memory and again when it reads.
     lately: RefCell<Box<[(u64, Size); LATELY]>>,
@@ -40,6 +41,7 @@ impl Prices {
             disk: config.store.disk,
             read: config.store.cost.clone(),
             copy: config.copy.cost.clone(),
+            kernels: config.kernels.clone(),
             dataset: config.dataset.clone(),
             lately: RefCell::new(Box::new([(u64::MAX, Size::default()); LATELY])),
             replay: config.replay.clone(),
@@ -122,6 +124,11 @@ impl Prices {
     pub(super) fn copy_ns(&self, op: &Op, bytes: u64) -> u64 {
         let [residual, _] = self.words(self.copy.residual_ppm.is_random(), Purpose::COPY_RESIDUAL, op);
         self.copy.ns(bytes, 0, residual)
+    }
+
+    /// Time of a kernel (ns); `None` for a kind whose cost nobody knows.
+    pub(super) fn kernel_ns(&self, work: &Work) -> Option<u64> {
+        self.kernels.cost(work.kind).map(|cost| cost.ns(work.bytes))
     }
 
     #[inline]

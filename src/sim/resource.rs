@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | `cpu` | threads share the cores | M/M/c, M/G/1, closed networks |
 //! | `smt` | two hardware threads share a core | a birth-death process, exact cases |
-//! | `gate` | so many at a time: pool, connections, engines | M/M/c, M/M/1/K |
+//! | `gate`, `kernels` | so many at a time: pool, connections, engines, kernels on each device | M/M/c, M/M/1/K |
 //! | `link`, `tree`, `pcie` | bytes share a link, or links in a row | M/G/1 processor sharing, a max-min solver |
 //! | `rate` | requests beyond a rate are refused | exact cases |
 //! | `disk` | requests beyond a rate wait, bytes come in blocks, a platter turns | M/G/1, M/D/1, M/M/c, a closed network, exact cases |
@@ -22,6 +22,7 @@ mod cpu;
 mod disk;
 mod gate;
 mod gpu;
+mod kernels;
 mod link;
 mod lock;
 mod memory;
@@ -37,6 +38,7 @@ pub(super) use cpu::Cpu;
 pub(super) use disk::Disk;
 pub(super) use gate::Gate;
 pub(super) use gpu::Gpu;
+pub(super) use kernels::Kernels;
 pub(super) use link::Link;
 pub(super) use lock::Lock;
 pub(super) use memory::{Account, Charge};

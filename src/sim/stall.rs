@@ -117,7 +117,12 @@ pub struct Balance {
 impl Depth {
     /// The same resources of two nodes, or of more, as one.
     fn all_of(mut all: Vec<Depth>, of_another: Vec<Depth>) -> Vec<Depth> {
-        for (sum, one) in all.iter_mut().zip(of_another) {
+        for one in of_another {
+            // Of devices that nobody has used nothing is told.
+            let Some(sum) = all.iter_mut().find(|sum| sum.resource == one.resource) else {
+                all.push(one);
+                continue;
+            };
             sum.busy += one.busy;
             sum.places = sum.places.zip(one.places).map(|(all, more)| all + more);
             sum.waiting += one.waiting;
@@ -170,8 +175,10 @@ impl Stall {
         let circle = circle::find(&waiting);
         let world = &core.world;
         let mut depths = world.nodes.iter().map(Node::depths).reduce(Depth::all_of).unwrap_or_default();
-        let waits::Places { threads, connections, engines, lock } = waits::Places::of(world);
-        for (resource, holders) in [("pool", threads), ("connections", connections), ("copy engines", engines), ("lock", lock)] {
+        let waits::Places { threads, connections, engines, kernels, lock } = waits::Places::of(world);
+        let places =
+            [("pool", threads), ("connections", connections), ("copy engines", engines), ("kernels", kernels), ("lock", lock)];
+        for (resource, holders) in places {
             if let Some(depth) = depths.iter_mut().find(|depth| depth.resource == resource && depth.waiting > 0) {
                 depth.holders = holders;
             }

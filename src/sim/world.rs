@@ -8,7 +8,8 @@
 //!           ┌─ by engines ───► engine ─────────────────────────────────────────────────┤
 //!  copy ────┼─ by pcie ──────► engine of its device ─► links ───────────────────────────┤
 //!           ├─ by the pool ──► thread ─► core ──────────────────────────────────────────┤
-//!           └─ by a thread ─────────────► core ─────────────────────────────────────────┘
+//!           └─ by a thread ─────────────► core ─────────────────────────────────────────┤
+//!  kernel ──────────────► place on its device ─────────────────────────────────────────┘
 //! ```
 //!
 //! Where there is a lock, a job may need it for the first part of its time on a core; its thread then stands in line for it in between.
@@ -21,7 +22,7 @@
 //! moves; so [`Nearest`] knows when something next happens on which, and only nodes on which something has [changed](World::touch)
 //! since are asked again.
 //!
-//! A leaf keeps the places it has taken (thread, connection, engine) until its end. Every step that takes no time is left out, not
+//! A leaf keeps the places it has taken (thread, connection, engine, place on its device) until its end. Every step that takes no time is left out, not
 //! passed through. At its end a leaf runs its body, is recorded, gives its places to whoever waits for them, and goes to the
 //! scheduler, which hands it to its task.
 //!
@@ -299,6 +300,7 @@ impl World {
         let phase = match request.kind {
             LeafKind::Read if self.reader == Reader::Own || request.own_thread => Phase::ForConnection,
             LeafKind::Copy if self.copy_by != CopyBy::Pool => Phase::ForEngine,
+            LeafKind::Kernel => Phase::ForKernel,
             _ if request.own_thread => Phase::OnCore,
             _ => Phase::ForThread,
         };
@@ -312,6 +314,7 @@ impl World {
         match phase {
             Phase::ForConnection => self.connect(id.slot, tasks),
             Phase::ForEngine => self.seek_engine(id.slot, tasks),
+            Phase::ForKernel => self.seek_device(id.slot, tasks),
             Phase::OnCore => self.on_thread(id.slot, tasks),
             _ => {
                 if self.node(request.node).pool.enter(id.slot) {
@@ -343,6 +346,7 @@ impl World {
                 self.start(slot);
                 self.process(slot, tasks);
             }
+            LeafKind::Kernel => unreachable!("a kernel has no thread"),
         }
     }
 
@@ -464,6 +468,26 @@ impl World {
             leaf.alarm = self.timers.set(self.now.saturating_add(leaf.busy_ns), Alarm::Leaf(slot));
         } else if by_pcie {
             self.on_bus(slot);
+        } else {
+            self.end(slot, tasks);
+        }
+    }
+
+    /// A kernel wants a place on its rank's device.
+    fn seek_device(&mut self, slot: u32, tasks: &mut Tasks) {
+        let leaf = self.leaves.at(slot);
+        if self.nodes[usize::from(leaf.node)].kernels.of(leaf.op.rank).enter(slot) {
+            self.on_device(slot, tasks);
+        }
+    }
+
+    fn on_device(&mut self, slot: u32, tasks: &mut Tasks) {
+        self.start(slot);
+        let leaf = self.leaves.at(slot);
+        leaf.holds.0 |= Holds::KERNEL;
+        leaf.phase = Phase::OnDevice;
+        if leaf.busy_ns > 0 {
+            leaf.alarm = self.timers.set(self.now.saturating_add(leaf.busy_ns), Alarm::Leaf(slot));
         } else {
             self.end(slot, tasks);
         }
@@ -622,6 +646,11 @@ impl World {
         {
             self.on_engine(next, tasks);
         }
+        if holds.has(Holds::KERNEL)
+            && let Some(next) = self.node(node).kernels.of(rank).leave()
+        {
+            self.on_device(next, tasks);
+        }
     }
 
     // ---- the scheduler
@@ -749,7 +778,7 @@ impl World {
                 leaf.given_up = true;
                 return (waiter, None);
             }
-            Phase::ForLock | Phase::OnCore | Phase::OnEngine | Phase::Submitting | Phase::OnBus => {
+            Phase::ForLock | Phase::OnCore | Phase::OnEngine | Phase::OnDevice | Phase::Submitting | Phase::OnBus => {
                 leaf.given_up = true;
                 self.running_alone += 1;
                 self.record(&op, Kind::Abandon, since, 0);
@@ -758,6 +787,7 @@ impl World {
             Phase::ForThread => node.pool.give_up(id.slot),
             Phase::ForConnection => node.connections.as_mut().expect("it waits for one").give_up(id.slot),
             Phase::ForEngine => node.engines_of(op.rank, holds.way()).expect("it waits for one").give_up(id.slot),
+            Phase::ForKernel => node.kernels.of(op.rank).give_up(id.slot),
             Phase::Waking | Phase::FirstByte => {
                 self.timers.cancel(leaf.alarm);
             }

@@ -169,6 +169,11 @@ impl ByteCost {
     pub fn as_ps(self) -> u64 {
         rounded(self.base() * 1e3)
     }
+
+    /// Femtoseconds per byte, rounded to the nearest, for what takes less than a picosecond.
+    pub fn as_fs(self) -> u64 {
+        rounded(self.base() * 1e6)
+    }
 }
 
 impl PixelCost {

@@ -231,7 +231,7 @@ fn paths_of_tables(base: &toml::Table, path: &str) -> bool {
 #[test]
 fn a_scenario_is_read_when_its_schema_says_so() {
     let base = "title = \"a\"\n[dataset]\nkind = \"synthetic\"\n[loader]\nbatch = 1\nerrors = \"skip\"\norder = \"completion\"\nworld = 65535\n\
-                retry_pause = \"0 ms\"\n[consumer]\n[faults]\ntruncated = \"1 %\"\nslow_reads = \"1 %\"\n[store]\n[ranks]\n[expect]\n\
+                retry_pause = \"0 ms\"\ndevice_stage = \"normalize\"\n[consumer]\n[faults]\ntruncated = \"1 %\"\nslow_reads = \"1 %\"\n[store]\n[ranks]\n[expect]\n\
                 [replay]\ninvariant = \"progress\"\n";
     let reads = |text: &str| scenario::parse("a.toml", text, &Overrides::default()).map(drop).map_err(|e| e.to_string());
     // They go with `dataset.kind`, `ranks.count`, `loader.design`, or each other.

@@ -72,6 +72,24 @@ fn ranks_run_on_the_gpus_that_are_named() {
 }
 
 #[test]
+fn a_scenario_has_its_batches_normalized_on_the_gpu_and_nowhere_else() {
+    let (cache, images) = (tempfile::tempdir().unwrap(), images(24));
+    let data = images.path().to_str().unwrap();
+    let staged = ["run", "quickstart", "--json", "--data", data, "--set", "loader.device_stage=normalize"];
+    let output = towtank(cache.path(), true, &[&staged[..], &SETS, &["--device", "cuda:0"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let measured = &json(&output)["measured"];
+    assert_eq!(measured["delivered"], 24);
+    let stages = measured["stages"].as_array().unwrap();
+    let stage = stages.iter().find(|stage| stage["name"] == "device").unwrap_or_else(|| panic!("{stages:?}"));
+    assert_eq!(stage["servers"], 1, "{stage}");
+    let output = towtank(cache.path(), true, &[&staged[..], &SETS].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("the stage `normalize` runs on a GPU") && error.contains("`--device cuda:0`"), "{error}");
+}
+
+#[test]
 fn a_model_of_the_gpus_says_what_the_driver_was_told_to_take() {
     let (cache, images) = (tempfile::tempdir().unwrap(), images(24));
     let (data, out) = (images.path().to_str().unwrap(), cache.path().join("node.toml"));
@@ -89,8 +107,10 @@ fn a_model_of_the_gpus_says_what_the_driver_was_told_to_take() {
     // It never takes less than it was told to.
     assert!((50_000_000..=210_000_000).contains(&rate), "{rate}");
     assert_eq!((links.devices.value.0, links.devices_per_uplink.value.0), (2, 1));
+    let normalize = model.kernels["normalize"].per_byte.as_ref().expect("its bytes take time").value.as_fs();
+    assert!(normalize > 0, "the driver computes on the host");
 
-    let simulated = ["sim", "quickstart", "--json", "--set", "machine=node.toml"];
+    let simulated = ["sim", "quickstart", "--json", "--set", "machine=node.toml", "--set", "loader.device_stage=normalize"];
     let output = Command::new(env!("CARGO_BIN_EXE_towtank")).current_dir(cache.path()).args(simulated).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -4,7 +4,7 @@ use std::{sync::mpsc, time::Duration};
 
 use towtank::{
     device::{
-        CopyDone, Device,
+        CopyDone, Device, KernelDone,
         cuda::{CudaBatch, CudaDevice, CudaError, Event, HostMemory, Kernels, Normalize, Options, Stream, TrainStep},
     },
     failure::{Failure, FailureKind},
@@ -151,5 +151,75 @@ fn images_are_normalized_on_the_gpu() {
     assert_eq!([value(8), value(9), value(10), value(11)], [0xb800, 0x3400, 0x3c00, 0x3f00]);
     assert_eq!(value(12), 0x5640, "100, the second image's first");
     drop((device, kernels, src, bytes, halves, stream, done));
+    fake.assert_clean();
+}
+
+/// What a stage does to a batch of the device's.
+type Job = Box<dyn FnOnce(&mut CudaBatch) -> Result<(), Failure> + Send>;
+
+fn through_stage(device: &CudaDevice, batch: CudaBatch, job: Job) -> Result<CudaBatch, Failure> {
+    let (tell, told) = mpsc::channel();
+    Device::<u8>::kernel(device, batch, job, KernelDone::new(move |answer| tell.send(answer).expect("the test listens")));
+    told.recv_timeout(Duration::from_secs(20)).expect("every stage is told of")
+}
+
+#[test]
+fn a_batch_comes_back_when_the_kernels_of_its_stage_are_done_and_keeps_what_they_made() {
+    let fake = fake();
+    fake.reset(1, 20_000_000, Duration::from_millis(1));
+    let device = CudaDevice::open(0).expect("a GPU");
+    let kernels = std::sync::Arc::new(Kernels::new(device.context()).expect("kernels"));
+    let reader = Stream::new(device.context()).expect("a stream");
+    let (mut src, mut dst) = (slots(&device, 3), batch(&device, 3));
+    let mut made_at = None;
+    for round in 0..3_u8 {
+        src.iter_mut().for_each(|slot| slot.get_mut().fill(40 + round));
+        (src, dst) = copied(&device, src, dst, 0).expect("it fits");
+        let (own, work) = (kernels.clone(), Normalize { images: 1, pixels: 2, scale: [1.0; 3], offset: [0.0; 3] });
+        dst = through_stage(
+            &device,
+            dst,
+            Box::new(move |batch| {
+                let stream = batch.stage_stream().clone();
+                let launched = batch.make(12).map(drop).and_then(|()| {
+                    own.spin(&stream, batch.memory(), 6, Duration::from_millis(5), 1.0)?;
+                    own.normalize(&stream, batch.memory(), batch.result().expect("just made"), work)
+                });
+                launched.map_err(|error| error.failure())
+            }),
+        )
+        .expect("nothing fails");
+        assert!(device.stage_stream().is_idle().expect("nothing failed") || round > 0, "its kernels are done");
+        let result = dst.result().expect("it was made");
+        assert_eq!(*made_at.get_or_insert(result.address()), result.address(), "the same memory comes again");
+        let mut halves = [0; 12];
+        result.read(&mut halves).expect("it is there");
+        // 40, 41 and 42 as binary16.
+        let expected = (0x5100 + u16::from(round) * 0x20).to_le_bytes();
+        assert!(halves.chunks(2).all(|half| half == expected), "{halves:x?} in round {round}");
+        // Whoever reads what was made is waited for by the next copy, and so by the next kernels.
+        dst.wait_on(&reader).expect("a wait");
+        kernels.spin(&reader, dst.result().expect("made"), 12, Duration::from_millis(3), 1.0).expect("a kernel");
+    }
+    reader.synchronize().expect("nothing failed");
+    drop((device, kernels, reader, src, dst));
+    assert_eq!(fake.assert_clean().kernels, 9);
+}
+
+#[test]
+fn a_stage_that_fails_behind_a_kernel_gives_nothing_up_before_that_is_done() {
+    let fake = fake();
+    let device = CudaDevice::open(0).expect("a GPU");
+    let kernels = Kernels::new(device.context()).expect("kernels");
+    let (src, dst) = copied(&device, slots(&device, 2), batch(&device, 2), 0).expect("it fits");
+    let job: Job = Box::new(move |batch| {
+        let stream = batch.stage_stream().clone();
+        kernels.spin(&stream, batch.memory(), 4, Duration::from_millis(20), 1.0).map_err(|error| error.failure())?;
+        Err(Failure::new(FailureKind::Corrupt, "not these"))
+    });
+    let failure = through_stage(&device, dst, job).map(drop).expect_err("the stage says so");
+    assert_eq!((failure.kind, &*failure.message), (FailureKind::Corrupt, "not these"));
+    assert_eq!(fake.report().kernels, 1, "the kernel is over");
+    drop((device, src));
     fake.assert_clean();
 }

@@ -6,23 +6,33 @@ use towtank::device::cuda::{CudaDevice, TrainStep};
 
 use crate::{
     fake::{Fake, fake},
-    loading::{loader, train},
+    loading::{loader, staged, train},
 };
 
+/// Whether batches go through a stage on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Without,
+    With,
+}
+
 /// Everything from opening the GPU to closing the loader; the first error, in words.
-fn whole_run() -> Result<(), String> {
+fn whole_run(stage: Stage) -> Result<(), String> {
     let device = CudaDevice::open(0).map_err(|error| error.to_string())?;
     let step = TrainStep::new(device.context(), 1.0).map_err(|error| error.to_string())?;
-    let mut loader = loader(device, 0, 1).map_err(|error| error.to_string())?;
+    let mut loader = match stage {
+        Stage::Without => loader(device, 0, 1).map_err(|error| error.to_string())?,
+        Stage::With => staged(device, 2, 0, 1)?,
+    };
     let trained = train(&mut loader, &step, usize::MAX);
     loader.close().map_err(|error| error.to_string())?;
     trained.map(drop).map_err(|error| error.to_string())
 }
 
 /// The same, on a thread of its own: a run that hangs is a failure of the test, and not a test that hangs.
-fn in_time(what: &str) -> Result<(), String> {
+fn in_time(stage: Stage, what: &str) -> Result<(), String> {
     let (tell, told) = mpsc::channel();
-    let run = move || tell.send(whole_run());
+    let run = move || tell.send(whole_run(stage));
     let thread = thread::Builder::new().spawn(run).expect("a thread");
     let ended = told.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| panic!("{what}: it hangs"));
     thread.join().expect("no panic").expect("it is heard");
@@ -36,8 +46,17 @@ fn clean(fake: &Fake, what: &str) {
 
 #[test]
 fn every_call_may_fail_and_nothing_hangs_or_leaks() {
+    every_call_may_fail(Stage::Without);
+}
+
+#[test]
+fn every_call_may_fail_of_a_loader_whose_batches_go_through_a_stage() {
+    every_call_may_fail(Stage::With);
+}
+
+fn every_call_may_fail(stage: Stage) {
     let fake = fake();
-    in_time("no failure").expect("nothing fails");
+    in_time(stage, "no failure").expect("nothing fails");
     clean(&fake, "no failure");
     let calls = fake.calls();
     let called: Vec<_> = calls.iter().filter(|(_, calls)| *calls > 0).collect();
@@ -56,7 +75,7 @@ fn every_call_may_fail_and_nothing_hangs_or_leaks() {
             fake.reset(1, 2_000_000_000, Duration::from_micros(20));
             fake.fail(name, nth);
             let what = format!("{name}, call {nth} of {calls}");
-            match in_time(&what) {
+            match in_time(stage, &what) {
                 Ok(()) => {}
                 Err(error) => {
                     heard += 1;
@@ -72,11 +91,11 @@ fn every_call_may_fail_and_nothing_hangs_or_leaks() {
 
 #[test]
 fn a_context_that_breaks_ends_the_loader_with_the_drivers_words() {
-    for nth in [0, 1, 7, 16] {
+    for (nth, stage) in [(0, Stage::Without), (1, Stage::With), (7, Stage::Without), (7, Stage::With), (16, Stage::With)] {
         let fake = fake();
         fake.reset(1, 2_000_000_000, Duration::from_micros(20));
         fake.break_at(nth);
-        let error = in_time("a broken context").expect_err("nothing works any more");
+        let error = in_time(stage, "a broken context").expect_err("nothing works any more");
         assert!(error.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
         clean(&fake, "a broken context");
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use towtank::{
-    device::cuda::{CudaDevice, HostMemory, Options, TrainStep},
-    loader::{Loader, RunError, StartError, Tail},
+    device::cuda::{CudaDevice, HostMemory, NormalizeStage, Options, TrainStep},
+    loader::{Builder, FillWith, Loader, Read, RunError, StartError, Tail},
+    machine::{Encoded, Item},
     source::Memory,
 };
 
@@ -23,12 +24,47 @@ fn content(sample: u64, at: usize) -> u8 {
 
 /// Samples whose bytes can be told apart, through a ring so short that every slot is used again and again.
 pub(crate) fn loader(device: CudaDevice, rank: u16, world: u16) -> Result<Loader<CudaDevice>, StartError> {
+    builder(rank, world).start_on(device)
+}
+
+/// The same, whose batches are normalized on the GPU.
+pub(crate) fn staged(device: CudaDevice, limit: usize, rank: u16, world: u16) -> Result<Loader<CudaDevice>, String> {
+    let stage = NormalizeStage::new(device.context(), SLOT / 3, MEAN, DEVIATION).map_err(|error| error.to_string())?;
+    builder(rank, world).prefetch(3).device_stage(limit, stage).start_on(device).map_err(|error| error.to_string())
+}
+
+/// With these a byte becomes `byte / 32 − 4`, `byte / 64 − 2` and `byte / 128`, which half floats have exactly.
+const MEAN: [f32; 3] = [128.0 / 255.0, 128.0 / 255.0, 0.0];
+const DEVIATION: [f32; 3] = [32.0 / 255.0, 64.0 / 255.0, 128.0 / 255.0];
+
+/// What a sample becomes on the GPU: its pixels by channel, as the bits of half floats.
+fn normalized(sample: u64) -> Vec<u16> {
+    let channel = |channel: usize| (0..SLOT / 3).map(move |pixel| half(content(sample, 3 * pixel + channel), channel));
+    (0..3).flat_map(channel).collect()
+}
+
+/// The bits of a multiple of 1/128 that is less than 8, as binary16.
+fn half(byte: u8, channel: usize) -> u16 {
+    let value = [4 * i32::from(byte) - 512, 2 * i32::from(byte) - 256, i32::from(byte)][channel];
+    let (sign, value) = (u16::from(value < 0) << 15, value.unsigned_abs());
+    if value == 0 {
+        return 0;
+    }
+    // value / 128 = 1.m · 2^(exponent − 7).
+    let exponent = value.ilog2();
+    let mantissa = (value << (10 - exponent)) as u16 & 0x3ff;
+    sign | ((exponent + 8) as u16) << 10 | mantissa
+}
+
+type Write = fn(Item, Encoded, &mut [u8]) -> Result<(), towtank::failure::Failure>;
+
+fn builder(rank: u16, world: u16) -> Builder<Read, FillWith<Write>> {
     let source = Memory::from_fn(SAMPLES, |sample, into| {
         into.clear();
         into.extend(sample.to_le_bytes());
         Ok(())
     });
-    let write = |item: towtank::machine::Item, _, out: &mut [u8]| {
+    let write: Write = |item, _, out| {
         // First what no sample holds, so that a copy that comes late copies that.
         out.fill(0xee);
         std::thread::yield_now();
@@ -44,7 +80,6 @@ pub(crate) fn loader(device: CudaDevice, rank: u16, world: u16) -> Result<Loader
         .lanes(4)
         .rank(rank, world, Tail::Uneven)
         .settings(|settings| settings.ring = Some(9))
-        .start_on(device)
 }
 
 /// Trains on every batch up to `leave_after`; the samples in order. Every batch is compared with what its samples hold.
@@ -60,7 +95,16 @@ pub(crate) fn train(loader: &mut Loader<CudaDevice>, step: &TrainStep, leave_aft
         if memory.memory().read(&mut host).is_err() {
             continue;
         }
+        let mut halves = vec![0; 2 * bytes];
+        let staged = memory.result().map(|result| result.read(&mut halves));
+        if let Some(Err(_)) = staged {
+            continue;
+        }
         for (k, sample) in batch.samples().enumerate() {
+            if staged.is_some() {
+                let own = halves[2 * k * SLOT..][..2 * SLOT].chunks(2).map(|half| u16::from_le_bytes([half[0], half[1]]));
+                assert!(own.eq(normalized(sample)), "what became of sample {sample} of batch {}", batch.index());
+            }
             let whole = host[k * SLOT..][..SLOT].iter().enumerate().all(|(at, cell)| *cell == content(sample, at));
             assert!(whole, "sample {sample} of batch {}", batch.index());
             seen.push(sample);
@@ -91,6 +135,76 @@ fn every_batch_is_on_the_gpu_as_it_was_on_the_host() {
     }
     let report = fake.assert_clean();
     assert_eq!(report.copied_bytes, 2 * SAMPLES * u64::from(EPOCHS) * SLOT as u64);
+}
+
+#[test]
+fn every_batch_is_normalized_before_it_comes() {
+    let fake = fake();
+    for (limit, host) in [(1, HostMemory::Pinned), (3, HostMemory::Pinned), (2, HostMemory::Pageable)] {
+        fake.reset(1, 2_000_000_000, Duration::from_micros(20));
+        let device = CudaDevice::with(Options { ordinal: 0, host }).expect("a GPU");
+        let step = TrainStep::new(device.context(), 0.5).expect("kernels");
+        let mut loader = staged(device, limit, 0, 1).expect("it starts");
+        epoch_by_epoch(&train(&mut loader, &step, usize::MAX).expect("nothing fails"));
+        let outcome = loader.close().expect("it ended");
+        assert_eq!((outcome.accounts.delivered, outcome.slots.home), (SAMPLES * u64::from(EPOCHS), outcome.slots.ring));
+        drop(step);
+        // A train step and a stage for each batch.
+        assert_eq!(fake.assert_clean().kernels, 2 * outcome.accounts.batches);
+    }
+}
+
+#[test]
+fn a_consumer_may_leave_after_every_batch_that_was_normalized() {
+    let fake = fake();
+    fake.reset(1, 100_000_000, Duration::from_micros(300));
+    let device = CudaDevice::open(0).expect("a GPU");
+    let step = TrainStep::new(device.context(), 1.0).expect("kernels");
+    let batches = (SAMPLES as usize).div_ceil(BATCH) * EPOCHS as usize;
+    for leave_after in 0..=batches {
+        let mut loader = staged(device.clone(), 2, 0, 1).expect("it starts");
+        let seen = train(&mut loader, &step, leave_after).expect("nothing fails");
+        if leave_after % 2 == 0 {
+            let outcome = loader.close().expect("it ended");
+            assert_eq!((outcome.accounts.delivered, outcome.slots.lent), (seen.len() as u64, 0));
+            assert_eq!(outcome.slots.home + outcome.slots.given_up, outcome.slots.ring);
+        }
+    }
+    drop((device, step));
+    fake.assert_clean();
+}
+
+#[test]
+fn ranks_that_share_a_gpu_share_its_stage() {
+    let fake = fake();
+    let device = CudaDevice::open(1).expect("a GPU");
+    let ranks: Vec<_> = (0..3_u16)
+        .map(|rank| {
+            let device = device.clone();
+            let run = move || {
+                let step = TrainStep::new(device.context(), 0.25).expect("kernels");
+                train(&mut staged(device, 1, rank, 3).expect("it starts"), &step, usize::MAX).expect("nothing fails")
+            };
+            std::thread::Builder::new().spawn(run).expect("a thread")
+        })
+        .collect();
+    let mut seen: Vec<u64> = ranks.into_iter().flat_map(|rank| rank.join().expect("no panic")).collect();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq((0..SAMPLES).flat_map(|sample| [sample; EPOCHS as usize])));
+    drop(device);
+    fake.assert_clean();
+}
+
+#[test]
+fn images_of_another_size_than_the_batches_are_an_error() {
+    let fake = fake();
+    let device = CudaDevice::open(0).expect("a GPU");
+    let stage = NormalizeStage::imagenet(device.context(), 64, 64).expect("a kernel");
+    let mut loader = builder(0, 1).device_stage(1, stage).start_on(device).expect("it starts");
+    let error = loader.next().expect("an error").expect_err("no batch").to_string();
+    assert!(error.contains("4 images of 4096 pixels are 49152 bytes, and the batch has 12000"), "{error}");
+    loader.close().expect("it ended");
+    fake.assert_clean();
 }
 
 #[test]

@@ -19,6 +19,9 @@ pub fn machine(seed: u64) -> paused::Config {
         copy_ms: seed % 4,
         lends_slots: seed.is_multiple_of(2),
         failing_copy: None,
+        kernels: 1 + seed as usize % 2,
+        stage_ms: seed % 5,
+        failing_stage: None,
         missing: None,
         memory_samples: usize::MAX,
     }
@@ -41,6 +44,8 @@ pub fn check(settings: &Settings, oracle: &Oracle, seen: &Seen, outcome: &Outcom
             }
         }
     }
+    let with_samples = seen.batches.iter().filter(|batch| !batch.positions.is_empty()).count();
+    assert_eq!(seen.staged, if settings.device_stage.is_some() { with_samples } else { 0 });
     let mut skipped: Vec<_> = seen.skipped.iter().map(|(item, _)| *item).collect();
     skipped.extend(outcome.unreported.iter().map(|skipped| skipped.item));
     skipped.sort();

@@ -2,6 +2,7 @@
 #![expect(unreachable_pub, reason = "one test binary in several files")]
 
 mod content;
+mod device_stage;
 mod dlpack;
 mod errors;
 mod held;

@@ -30,6 +30,10 @@ pub struct Config {
     pub lends_slots: bool,
     /// The index of the batch whose copy fails.
     pub failing_copy: Option<u64>,
+    /// Batches in a stage on the device at once, what each takes [ms], and the one that fails there.
+    pub kernels: usize,
+    pub stage_ms: u64,
+    pub failing_stage: Option<u64>,
     /// The world whose bad reads fail in the machine's own store.
     pub missing: Option<World>,
     /// Samples that may be in slots and device batches together.
@@ -51,6 +55,7 @@ struct Inner {
     recorder: RefCell<Recorder>,
     cores: Rc<Semaphore>,
     engines: Rc<Semaphore>,
+    kernels: Rc<Semaphore>,
     tasks: Rc<Cell<usize>>,
     stopping: Rc<Cell<usize>>,
     leaves: Rc<Cell<usize>>,
@@ -88,6 +93,7 @@ pub fn run<P: TestPayload, T, F: Future<Output = T>>(config: Config, root: impl 
             recorder: RefCell::new(Recorder::new().keep_events()),
             cores: Rc::new(Semaphore::new(config.cores)),
             engines: Rc::new(Semaphore::new(config.engines)),
+            kernels: Rc::new(Semaphore::new(config.kernels)),
             tasks: Rc::default(),
             stopping: Rc::default(),
             leaves: Rc::default(),
@@ -252,6 +258,21 @@ impl<P: TestPayload> Machine for Paused<P> {
             let units = src.first().map_or(0, |slot| slot.get().len());
             gather(&src, &mut dst[at * units..]);
             Ok(Copied { src, dst })
+        })
+        .await
+    }
+
+    async fn kernel<F>(&self, op: Op, _: Work, mut batch: Self::DeviceBatch, job: F) -> Result<Self::DeviceBatch, Failure>
+    where
+        F: FnOnce(&mut Self::DeviceBatch) -> Result<(), Failure> + Send + 'static,
+    {
+        let fails = self.inner.config.failing_stage == Some(op.item.sample);
+        self.serve(&self.inner.kernels, self.inner.config.stage_ms, move || {
+            if fails {
+                return Err(Failure::new(FailureKind::Device, "the stage fails"));
+            }
+            let done = catch_unwind(AssertUnwindSafe(|| job(&mut batch))).map_err(|panic| Failure::panicked(&*panic));
+            done?.map(|()| batch)
         })
         .await
     }

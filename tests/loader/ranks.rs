@@ -20,7 +20,7 @@ use towtank::{
     failure::FailureKind,
     fault::Faults,
     loader::{self, End, Error, RankLoader, Resolved, RunningRanks, Settings, Tail, stage},
-    machine::{Clock, Item, Time, real::Config},
+    machine::{Clock, Item, Pixels, Time, real::Config},
     measure::{self, Consumer, HostBatch, Meeting, Rank, Run},
     sim::Left,
     sync::Party,
@@ -29,6 +29,7 @@ use towtank::{
 
 use crate::{
     real::{Store, alone, threads},
+    scenario::on_device,
     world::{DecodeBytes, SLOT_BYTES, World},
 };
 
@@ -72,6 +73,7 @@ fn run(plans: &[Resolved], world: World, devices: &[Arc<HostDevice>]) -> Seen {
         device: devices.get(rank).cloned(),
         stages: stage::fetch,
         fill: DecodeBytes(world),
+        on_device: on_device::<Pixels, _>(&resolved.settings),
     });
     let config = config(plans[0].settings.samples, world);
     let recorder = Recorder::new().keep_events();
@@ -203,6 +205,7 @@ fn measured(plans: Vec<Resolved>, world: World, consumer: impl Fn(u16) -> Consum
         resolved,
         device: None,
         fill: DecodeBytes(world),
+        on_device: None,
         train: None,
         meeting,
         look: |_: &HostBatch| {
@@ -264,7 +267,16 @@ fn a_consumer_that_panics_is_not_waited_for() {
             }
             others.fetch_add(1, Ordering::SeqCst);
         };
-        Rank { resolved, device: None, fill: DecodeBytes(CALM), consumer: Consumer::EAGER, train: None, meeting, look }
+        Rank {
+            resolved,
+            device: None,
+            fill: DecodeBytes(CALM),
+            on_device: None,
+            consumer: Consumer::EAGER,
+            train: None,
+            meeting,
+            look,
+        }
     });
     let config = config(64, CALM);
     let panicked =
@@ -277,7 +289,7 @@ fn a_consumer_that_panics_is_not_waited_for() {
 #[test]
 fn what_nobody_consumes_ends_when_it_is_dropped() {
     let _alone = alone();
-    let loader = |resolved| RankLoader { resolved, device: None, stages: stage::fetch, fill: DecodeBytes(CALM) };
+    let loader = |resolved| RankLoader { resolved, device: None, stages: stage::fetch, fill: DecodeBytes(CALM), on_device: None };
     let loaders = || plans(&settings(64, 4)).into_iter().map(loader).collect();
     drop(loader::launch_ranks(config(64, CALM), loaders(), Recorder::new()).expect("threads"));
     assert!(threads().is_empty(), "{:?}", threads());
@@ -305,7 +317,7 @@ fn no_consumer_is_a_step_ahead_of_another() {
             assert!(done.min() >= Some(batch.index()), "rank {rank} got batch {} before all had done theirs", batch.index());
         };
         let consumer = Consumer { step: Duration::from_micros(700 * rank as u64), ..Consumer::EAGER };
-        Rank { resolved, device: None, fill: DecodeBytes(CALM), consumer, train: None, meeting, look }
+        Rank { resolved, device: None, fill: DecodeBytes(CALM), on_device: None, consumer, train: None, meeting, look }
     });
     let run = measure::measure_ranks(config(96, CALM), ranks.collect(), Recorder::new()).expect("threads");
     assert_eq!(run.end, Ok(()));

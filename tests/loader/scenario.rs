@@ -1,14 +1,14 @@
 //! Running a loader in a test: the loader in one task, its consumer in another, on any machine.
 
-use std::{cell::RefCell, collections::BTreeSet, future::Future, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, future::Future, rc::Rc, sync::Arc, time::Duration};
 
 use towtank::{
     failure::FailureKind,
-    loader::{self, Batch, Batches, Error, Fill, Outcome, Settings, Stage, State},
+    loader::{self, Batch, Batches, Error, Fill, Outcome, Settings, Stage, State, stage::BatchStage},
     machine::{Item, Machine, Time, Unit},
 };
 
-use crate::world::{Decode, Expected, Source, TestPayload, World};
+use crate::world::{Decode, Expected, Flip, Source, TestPayload, World};
 
 /// What a consumer does.
 #[derive(Clone, Copy, Debug)]
@@ -34,14 +34,23 @@ pub struct Seen {
     /// When the last batch, or the end, came.
     pub end: Time,
     pub lent: usize,
+    /// Batches that the stage on the device has been at.
+    pub staged: usize,
 }
 
 impl Seen {
     pub fn note<P: TestPayload, D: AsRef<[P::Unit]> + Send>(&mut self, batch: &Batch<D, P::Unit>) {
         assert_eq!(batch.len() * batch.units_per_sample(), batch.cells().len());
-        for (k, sample) in batch.samples().enumerate() {
-            assert!(P::holds(sample, batch.sample(k)), "{batch:?}: place {k} does not hold sample {sample}");
+        let mut cells = batch.cells().to_vec();
+        let staged = batch.samples().next().is_some_and(|first| !P::holds(first, batch.sample(0)));
+        if staged {
+            P::flip(&mut cells);
         }
+        let places = cells.chunks(batch.units_per_sample());
+        for ((k, sample), cells) in batch.samples().enumerate().zip(places) {
+            assert!(P::holds(sample, cells), "{batch:?}: place {k} does not hold sample {sample}");
+        }
+        self.staged += usize::from(staged);
         self.lent += usize::from(batch.is_lent());
         self.indices.push(batch.index());
         let positions = batch.items().iter().map(|item| item.position).collect();
@@ -59,6 +68,11 @@ impl Seen {
     }
 }
 
+/// The stage on the device that the settings tell of.
+pub fn on_device<P: TestPayload, B: AsMut<[P::Unit]>>(settings: &Settings) -> Option<Arc<dyn BatchStage<B>>> {
+    settings.device_stage.map(|stage| Arc::new(Flip::<P>::new(stage.result_bytes)) as Arc<dyn BatchStage<B>>)
+}
+
 /// Runs a loader and a consumer of its batches.
 pub async fn load<M, S, F, C, T>(
     machine: M,
@@ -69,17 +83,20 @@ pub async fn load<M, S, F, C, T>(
 ) -> (T, Outcome)
 where
     M: Machine,
+    M::Payload: TestPayload,
+    M::DeviceBatch: AsMut<[Unit<M>]>,
     S: Stage<M, ()> + 'static,
     S::Out: Send + 'static,
     F: Fill<M::Payload, S::Out>,
     C: Future<Output = (T, Option<Outcome>)>,
 {
+    let on_device = on_device::<M::Payload, _>(&settings);
     let resolved = settings.resolve().expect("settings that fit together");
     let (sender, batches) = loader::channel(machine.clock());
     let outcome = Rc::new(RefCell::new(None));
     let (put, running) = (outcome.clone(), machine.clone());
     let _loader = machine.spawn("loader", async move {
-        let closed = loader::run(running, resolved, stages, fill, sender).await;
+        let closed = loader::run_staged(running, resolved, stages, fill, on_device, sender).await;
         *put.borrow_mut() = Some(closed);
     });
     let (value, reported) = consume(machine.clone(), batches).await;
@@ -94,7 +111,7 @@ pub async fn load_world<M>(machine: M, settings: Settings, world: World, consume
 where
     M: Machine,
     M::Payload: TestPayload,
-    M::DeviceBatch: AsRef<[Unit<M>]>,
+    M::DeviceBatch: AsRef<[Unit<M>]> + AsMut<[Unit<M>]>,
 {
     load(machine, settings, Source(world), Decode(world), |machine, batches| consume(machine, batches, consumer)).await
 }

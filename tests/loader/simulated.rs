@@ -5,7 +5,10 @@ use std::{future::Future, sync::Arc};
 use towtank::{
     loader::{Allowance, End, Error, OnError, Order, Settings, Tail},
     machine::{Pixels, Tags},
-    sim::{Chooser, Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, Dataset, Outcome, SimMachine, SimPayload, Simulation, Size},
+    sim::{
+        Chooser, Config, CopyBy, CopySpec, Cost, Costs, CpuSpec, Dataset, KernelCost, KernelSpec, Outcome, SimMachine,
+        SimPayload, Simulation, Size,
+    },
     trace::{Kind, Recorder},
 };
 
@@ -47,6 +50,11 @@ pub fn twin(paused: paused::Config, chooser: Chooser) -> Config {
         copy: CopySpec {
             by: CopyBy::Engines(paused.engines as u32),
             cost: Cost { ps_per_byte: paused.copy_ms * 1_000_000_000 / SLOT_BYTES as u64, ..Cost::FREE },
+        },
+        kernels: KernelSpec {
+            at_once: paused.kernels as u32,
+            other: Some(KernelCost::fixed(paused.stage_ms * 1_000_000)),
+            ..KernelSpec::default()
         },
         lends_slots: paused.lends_slots,
         dataset: Dataset::uniform(1 << 20, Size { bytes: 100, pixels: 0 }),

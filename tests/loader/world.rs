@@ -8,7 +8,10 @@ use std::time::Duration;
 use towtank::{
     draw::{Purpose, below, draw},
     failure::{Failure, FailureKind},
-    loader::{Allowance, Fill, OnError, Order, Permutation, Settings, Stage, Tail, stage::Context},
+    loader::{
+        Allowance, DeviceStage, Fill, OnError, Order, Permutation, Settings, Stage, Tail,
+        stage::{BatchStage, Context},
+    },
     machine::{Encoded, Item, Machine, Payload, Phantom, Pixels, Tags, Work},
 };
 
@@ -126,6 +129,33 @@ pub trait TestPayload: Payload {
     fn decoded(bytes: &Self::Bytes) -> u64;
     fn write(sample: u64, cells: &mut [Self::Unit]);
     fn holds(sample: u64, cells: &[Self::Unit]) -> bool;
+    /// What the stage on the device does in these tests; twice, and nothing has happened.
+    fn flip(cells: &mut [Self::Unit]);
+}
+
+/// Flips the cells of batches, where they are.
+pub struct Flip<P>(std::marker::PhantomData<fn() -> P>, usize);
+
+impl<P> Flip<P> {
+    pub fn new(result_bytes: usize) -> Flip<P> {
+        Flip(std::marker::PhantomData, result_bytes)
+    }
+}
+
+impl<P: TestPayload, B: AsMut<[P::Unit]>> BatchStage<B> for Flip<P> {
+    fn name(&self) -> &'static str {
+        "flip"
+    }
+    fn work(&self, samples: usize) -> Work {
+        Work { kind: "flip", bytes: (samples * SLOT_BYTES) as u64, pixels: 0 }
+    }
+    fn result_bytes(&self) -> usize {
+        self.1
+    }
+    fn run(&self, batch: &mut B, samples: usize) -> Result<(), Failure> {
+        P::flip(&mut batch.as_mut()[..samples * P::units(SLOT_BYTES)]);
+        Ok(())
+    }
 }
 
 impl TestPayload for Tags {
@@ -140,6 +170,9 @@ impl TestPayload for Tags {
     }
     fn holds(sample: u64, cells: &[u64]) -> bool {
         cells == [sample + 1]
+    }
+    fn flip(cells: &mut [u64]) {
+        cells.iter_mut().for_each(|cell| *cell = !*cell);
     }
 }
 
@@ -157,6 +190,9 @@ impl TestPayload for Pixels {
     }
     fn holds(sample: u64, cells: &[u8]) -> bool {
         cells.len() == SLOT_BYTES && cells.iter().enumerate().all(|(k, cell)| *cell == (sample * 31 + k as u64) as u8)
+    }
+    fn flip(cells: &mut [u8]) {
+        cells.iter_mut().for_each(|cell| *cell = !*cell);
     }
 }
 
@@ -251,8 +287,11 @@ pub fn draw_case(seed: u64) -> (Settings, World) {
         decode_limit: pick(word(14), &[None, None, Some(2)]),
         ..Settings::new(samples, batch, SLOT_BYTES)
     };
+    let stage = |limit, result_bytes| Some(DeviceStage { limit, result_bytes });
+    settings.device_stage = pick(word(18), &[None, None, None, stage(1, 0), stage(2, SLOT_BYTES), stage(5, 3 * SLOT_BYTES)]);
     // The least there can be, a few samples more, or plenty.
-    let fixed = (settings.ring.unwrap_or(batch * 4) + batch * (prefetch + held)) * SLOT_BYTES;
+    let results = settings.device_stage.map_or(0, |stage| stage.result_bytes * batch * (prefetch + held));
+    let fixed = (settings.ring.unwrap_or(batch * 4) + batch * (prefetch + held)) * SLOT_BYTES + results;
     settings.budget_bytes = fixed as u64 + sample_bytes * pick(word(15), &[1, 1, 4, 1000]);
     let world = World {
         seed,

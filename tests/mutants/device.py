@@ -20,9 +20,9 @@ DEVICE = pathlib.Path("src/device/cuda")
 DEFECTS = [
     (
         "a slot comes back when its copy is put on the stream, not when it is over",
-        "copies.rs",
-        "let Err(error) = enqueued.and_then(|()| self.tell(id)) else { return };",
-        "let Err(error) = enqueued else {\n"
+        "underway.rs",
+        "let Err(failure) = enqueued.and_then(|()| self.tell(id).map_err(|error| error.failure())) else { return };",
+        "let Err(failure) = enqueued else {\n"
         "            if let Some(ending) = self.take(id) {\n                ending.complete();\n            }\n            return;\n        };",
     ),
     (
@@ -39,7 +39,7 @@ DEFECTS = [
     ),
     (
         "the host function behind a copy does nothing",
-        "copies.rs",
+        "underway.rs",
         "            ending.complete();\n",
         "            std::mem::forget(ending);\n",
     ),

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// An error that ends a loader has its reason in what happened. A failed sample ends it where none may fail, and as many as its error says
-/// where some may; a failed copy ends it where a copy failed, and a stuck job where one took as long as that; and a consumer holds too much where it holds as many batches as there may be.
+/// where some may; a failed copy, or stage on the device, ends it where one failed, and a stuck job where one took as long as that; and a consumer holds too much where it holds as many batches as there may be.
 /// And no loader goes on that has had more failures in an epoch than it may. It is broken by an allowance that is not counted anew in each
 /// epoch, by failures that are counted twice or in the wrong epoch, and by a loader that takes its own waiting for its consumer's.
 ///
@@ -26,7 +26,7 @@ pub struct ErrorsJustified<'a> {
     told: BTreeMap<(u16, u32), BTreeSet<u64>>,
     /// Samples that the trace says were given up, with the reason.
     given_up: BTreeSet<(u16, u32, u64, u64)>,
-    /// Ranks of which a copy failed.
+    /// Ranks of which a copy, or a stage on the device, failed.
     copy_failed: BTreeSet<u16>,
     /// Decode jobs that are submitted and have not ended, with when.
     jobs: Places<Time>,
@@ -126,7 +126,7 @@ impl Invariant for ErrorsJustified<'_> {
             Kind::End | Kind::Fail | Kind::Abandon if event.stage == StageId::DECODE => {
                 self.job((event.rank, event.epoch, event.sample), event.time);
             }
-            Kind::Fail if event.stage == StageId::TRANSFER => _ = self.copy_failed.insert(event.rank),
+            Kind::Fail if matches!(event.stage, StageId::TRANSFER | StageId::DEVICE) => _ = self.copy_failed.insert(event.rank),
             _ => {}
         }
         Ok(())

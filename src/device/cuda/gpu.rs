@@ -9,14 +9,14 @@ use cudarc::driver::result;
 
 use super::{
     context::{self, Context},
-    copies::{Copies, Ending},
     error::{Called, CudaError},
     memory::{DeviceMemory, Pinned},
     stream::{Event, Stream},
+    underway::{Ending, Underway},
 };
 use crate::{
     device::{
-        CopyDone, Device,
+        CopyDone, Device, KernelDone, KernelJob,
         numa::{local_processors, run_near},
     },
     failure::{Failure, FailureKind},
@@ -42,11 +42,12 @@ pub struct Options {
     pub host: HostMemory,
 }
 
-/// A GPU as a loader's device. Cloning it gives the same device, with the same copy stream.
+/// A GPU as a loader's device. Cloning it gives the same device, with the same streams for copies and for stages.
 #[derive(Clone)]
 pub struct CudaDevice {
     context: Arc<Context>,
-    copies: Arc<Copies>,
+    copies: Arc<Underway>,
+    stages: Arc<Underway>,
     host: HostMemory,
     /// Processors that are near the GPU; `None` where all are as near.
     near: Option<Arc<[usize]>>,
@@ -69,9 +70,9 @@ impl CudaDevice {
     /// As [`open`](CudaDevice::open).
     pub fn with(options: Options) -> Result<CudaDevice, CudaError> {
         let context = Context::open(options.ordinal)?;
-        let copies = Copies::new(&context)?;
+        let (copies, stages) = (Underway::new(&context, "a copy")?, Underway::new(&context, "a stage")?);
         let near = context.pci_bus_id().ok().and_then(|place| local_processors(&place)).map(Arc::from);
-        Ok(CudaDevice { context, copies, host: options.host, near })
+        Ok(CudaDevice { context, copies, stages, host: options.host, near })
     }
 
     /// How many GPUs there are.
@@ -91,6 +92,11 @@ impl CudaDevice {
     /// The stream that its copies are on.
     pub fn copy_stream(&self) -> &Arc<Stream> {
         self.copies.stream()
+    }
+
+    /// The stream that stages on whole batches are on.
+    pub fn stage_stream(&self) -> &Arc<Stream> {
+        self.stages.stream()
     }
 
     /// The processors that are nearest to the GPU; `None` where all are as near, or the system does not tell.
@@ -167,7 +173,10 @@ impl<U: Copy + Default + Send + Sync + 'static> Device<U> for CudaDevice {
         let bytes = samples.checked_mul(units_per_slot).and_then(|units| units.checked_mul(size_of::<U>()));
         let cannot = |why: &str| format!("no memory on the GPU for a batch of {samples} × {units_per_slot} cells{why}");
         let bytes = bytes.ok_or_else(|| Failure::new(FailureKind::TooLarge, cannot("")))?;
-        let made = || Ok(CudaBatch::new(DeviceMemory::new(&self.context, bytes)?, Event::new(&self.context)?));
+        let made = || {
+            let (memory, copied) = (DeviceMemory::new(&self.context, bytes)?, Event::new(&self.context)?);
+            Ok(CudaBatch::new(memory, copied, self.stages.stream().clone()))
+        };
         made().map_err(|error: CudaError| Failure::new(error.failure().kind, cannot(&format!(": {error}"))))
     }
 
@@ -178,8 +187,14 @@ impl<U: Copy + Default + Send + Sync + 'static> Device<U> for CudaDevice {
             let message = format!("{units} cells do not fit at cell {at_unit} of a batch of {} bytes", dst.memory.bytes());
             return done.fail(Failure::new(FailureKind::Device, message));
         }
-        let enqueued = self.enqueue(&src, &dst, at_unit);
+        let enqueued = self.enqueue(&src, &dst, at_unit).map_err(|error| error.failure());
         self.copies.end_after(enqueued, Box::new(Flying { src, dst, done }));
+    }
+
+    fn kernel(&self, mut batch: CudaBatch, job: KernelJob<CudaBatch>, done: KernelDone<CudaBatch>) {
+        let begun = batch.enter_stage().map_err(|error| error.failure());
+        let launched = begun.and_then(|()| job(&mut batch)).and_then(|()| batch.leave_stage().map_err(|error| error.failure()));
+        self.stages.end_after(launched, Box::new(Staged { batch, done }));
     }
 }
 
@@ -201,6 +216,23 @@ impl<U: Send + Sync> Ending for Flying<U> {
     }
 }
 
+/// What a stage has while its kernels run.
+struct Staged {
+    batch: CudaBatch,
+    done: KernelDone<CudaBatch>,
+}
+
+impl Ending for Staged {
+    fn complete(self: Box<Self>) {
+        let Staged { batch, done } = *self;
+        done.complete(batch);
+    }
+
+    fn fail(self: Box<Self>, failure: Failure) {
+        self.done.fail(failure);
+    }
+}
+
 /// A batch on a GPU.
 ///
 /// Whoever reads it on a stream of their own says so twice: [`wait_on`](CudaBatch::wait_on) before, so that the stream waits for the copy,
@@ -210,6 +242,12 @@ pub struct CudaBatch {
     memory: Arc<DeviceMemory>,
     /// Recorded behind the last copy into it.
     copied: Event,
+    /// Where stages put their kernels.
+    stage: Arc<Stream>,
+    /// Recorded behind the last kernel of a stage; `None` until one has been at it.
+    staged: Option<Event>,
+    /// What a stage has made of it.
+    result: Option<Arc<DeviceMemory>>,
     readers: Mutex<Vec<Reader>>,
 }
 
@@ -232,8 +270,46 @@ enum Reading {
 }
 
 impl CudaBatch {
-    fn new(memory: DeviceMemory, copied: Event) -> CudaBatch {
-        CudaBatch { memory: Arc::new(memory), copied, readers: Mutex::default() }
+    fn new(memory: DeviceMemory, copied: Event, stage: Arc<Stream>) -> CudaBatch {
+        CudaBatch { memory: Arc::new(memory), copied, stage, staged: None, result: None, readers: Mutex::default() }
+    }
+
+    /// Has the stage's stream wait for the copy, and so for all who read what was here, or was made of it, before.
+    fn enter_stage(&mut self) -> Result<(), CudaError> {
+        if self.staged.is_none() {
+            self.staged = Some(Event::new(self.stage.context())?);
+        }
+        self.stage.wait(&self.copied)
+    }
+
+    /// All kernels of the stage are on its stream.
+    fn leave_stage(&self) -> Result<(), CudaError> {
+        self.staged.as_ref().map_or(Ok(()), |staged| staged.record(&self.stage))
+    }
+
+    /// Where a [stage](crate::loader::stage::BatchStage) puts what it does to this batch.
+    pub fn stage_stream(&self) -> &Arc<Stream> {
+        &self.stage
+    }
+
+    /// For a stage: memory of `bytes` bytes for what it makes of the batch, allocated at its first use and kept with the batch. It holds
+    /// anything when the stage comes to it, and nobody reads it then who was told of it by [`wait_on`](CudaBatch::wait_on).
+    ///
+    /// # Errors
+    ///
+    /// When the GPU has no such memory left.
+    pub fn make(&mut self, bytes: usize) -> Result<&DeviceMemory, CudaError> {
+        let large = self.result.take().filter(|result| result.bytes() >= bytes);
+        let result = match large {
+            Some(result) => result,
+            None => Arc::new(DeviceMemory::new(self.stage.context(), bytes)?),
+        };
+        Ok(self.result.insert(result))
+    }
+
+    /// What a stage has made of the batch; `None` where none makes anything beside it. Who reads it says so as with the batch itself.
+    pub fn result(&self) -> Option<&DeviceMemory> {
+        self.result.as_deref()
     }
 
     /// Its memory; how much of that is samples, the loader's batch tells.
@@ -241,14 +317,16 @@ impl CudaBatch {
         &self.memory
     }
 
-    /// Makes what is put on `stream` from now on wait until the batch is there, and has the next copy into this memory wait for it.
+    /// Makes what is put on `stream` from now on wait until the batch is there and a stage has done with it, and has the next copy into this
+    /// memory wait for it.
     ///
     /// # Errors
     ///
     /// When the driver refuses.
     pub fn wait_on(&self, stream: &Arc<Stream>) -> Result<(), CudaError> {
         self.set(stream, Reading::Now)?;
-        stream.wait(&self.copied)
+        stream.wait(&self.copied)?;
+        self.staged.as_ref().map_or(Ok(()), |staged| stream.wait(staged))
     }
 
     /// Says that what is on `stream` by now is all that reads the batch there.
@@ -301,7 +379,7 @@ impl Drop for CudaBatch {
         if readers.is_empty() {
             return;
         }
-        let memory = self.memory.clone();
+        let memory = (self.memory.clone(), self.result.clone());
         self.memory.context().attendant().carry_out(move || {
             for reader in &readers {
                 let recorded = if reader.state == Reading::Now { reader.read.record(&reader.stream) } else { Ok(()) };

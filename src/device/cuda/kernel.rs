@@ -183,7 +183,7 @@ impl TrainStep {
         })
     }
 
-    /// Trains on the first `bytes` bytes of a batch for `time`, and returns when that is done; how long the GPU was busy with it \[s\].
+    /// Trains on the first `bytes` bytes of a batch, or of what a stage has made of it, for `time`, and returns when that is done; how long the GPU was busy with it \[s\].
     ///
     /// # Errors
     ///
@@ -191,7 +191,8 @@ impl TrainStep {
     pub fn step(&self, batch: &CudaBatch, bytes: usize, time: Duration) -> Result<f64, CudaError> {
         batch.wait_on(&self.stream)?;
         self.began.record(&self.stream)?;
-        self.kernels.spin(&self.stream, batch.memory(), bytes, time, self.share)?;
+        let memory = batch.result().unwrap_or(batch.memory());
+        self.kernels.spin(&self.stream, memory, bytes, time, self.share)?;
         batch.release_on(&self.stream)?;
         self.done.record(&self.stream)?;
         self.done.synchronize()?;

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     device::{Device, HostDevice},
-    loader::{self, Batch, Batches, Error, Fill, Outcome, Resolved, Settings, Stage, State},
+    loader::{self, Batch, Batches, Error, Fill, Outcome, Resolved, Settings, Stage, State, stage::BatchStage},
     machine::{
         Machine, Pixels, Time,
         real::{self, Handle, JoinError, LaunchError, RealMachine, WallClock},
@@ -51,14 +51,29 @@ where
     S::Out: Send + 'static,
     F: Fill<Pixels, S::Out>,
 {
-    let alone = RankLoader { resolved, device: None, stages, fill };
+    launch_alone(config, RankLoader { resolved, device: None, stages, fill, on_device: None }, recorder)
+}
+
+/// Starts the loader of one rank alone.
+pub(super) fn launch_alone<D, G, S, F>(
+    config: real::Config<D>,
+    alone: RankLoader<D, G, F>,
+    recorder: Recorder,
+) -> Result<Running<D>, LaunchError>
+where
+    D: Device<u8>,
+    G: FnOnce(&Settings) -> S + Send + 'static,
+    S: Stage<RealMachine<Pixels, D>, ()> + 'static,
+    S::Out: Send + 'static,
+    F: Fill<Pixels, S::Out>,
+{
     let only = |mut books: Vec<Outcome>| books.pop().expect("one rank has been run");
     let (mut batches, clock, machine) = start(config, vec![alone], recorder, only)?;
     Ok(Running { batches: batches.pop().expect("one rank has been started"), clock, machine })
 }
 
 /// The loader of one rank, before it runs.
-pub struct RankLoader<D, G, F> {
+pub struct RankLoader<D: Device<u8>, G, F> {
     /// What it is told. Its rank is what events carry.
     pub resolved: Resolved,
     /// Where its batches go; `None` for the machine's own device.
@@ -67,6 +82,8 @@ pub struct RankLoader<D, G, F> {
     pub stages: G,
     /// The last step.
     pub fill: F,
+    /// The stage on the device, where the settings tell of one.
+    pub on_device: Option<Arc<dyn BatchStage<D::Batch>>>,
 }
 
 /// Both ends of the loaders of several ranks on one real machine.
@@ -128,7 +145,7 @@ where
             let machine = rank.device.map_or_else(|| machine.clone(), |device| machine.on_device(device));
             let (sender, batches) = loader::channel(machine.clock());
             let stages = (rank.stages)(&rank.resolved.settings);
-            (batches, loader::run(machine, rank.resolved, stages, rank.fill, sender))
+            (batches, loader::run_staged(machine, rank.resolved, stages, rank.fill, rank.on_device, sender))
         };
         let (batches, ranks): (Vec<_>, Vec<_>) = ranks.into_iter().map(rank).unzip();
         // When nobody takes the consumers' ends they are dropped here, and the loaders end at once.

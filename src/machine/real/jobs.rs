@@ -12,7 +12,7 @@ use super::{
     pool::Run,
 };
 use crate::{
-    device::{CopyDone, Device},
+    device::{CopyDone, Device, KernelDone},
     failure::{Failure, FailureKind},
     fault::{self, Fault},
     machine::{Encoded, Op, Slot},
@@ -153,5 +153,41 @@ impl<U: Send + Sync + 'static, D: Device<U>> Run for Cell<Copy<U, D>, (Vec<Slot<
         };
         // Unwinding drops `done`, which reports the memory as lost.
         let _ = catch_unwind(AssertUnwindSafe(|| device.copy(src, dst, at_unit, done)));
+    }
+}
+
+/// What a stage does to a batch on the device.
+pub(super) struct Kernel<U, D: Device<U>, F> {
+    pub(super) device: Arc<D>,
+    pub(super) batch: D::Batch,
+    pub(super) job: F,
+    pub(super) bytes: u64,
+    pub(super) fault: Option<Fault>,
+    pub(super) cells: PhantomData<fn() -> U>,
+}
+
+impl<U, D, F> Run for Cell<Kernel<U, D, F>, D::Batch>
+where
+    U: Send + Sync + 'static,
+    D: Device<U>,
+    F: FnOnce(&mut D::Batch) -> Result<(), Failure> + Send + 'static,
+{
+    fn run(self: Arc<Self>, home: &Arc<Home>) {
+        let Some((kernel, begun)) = home.begin(self.key, &self.leaf) else { return };
+        if let Some(failure) = kernel.fault.and_then(Fault::failure) {
+            return home.finish(begun, &self.leaf, Err(failure), 0);
+        }
+        let Kernel { device, batch, job, bytes, fault, .. } = kernel;
+        let cell = self.clone();
+        let shared = home.clone();
+        let done = KernelDone::new(move |answer| {
+            if let Some(Fault::Slow { times }) = fault {
+                shared.stretch(begun.start, times, &|| true);
+            }
+            shared.finish(begun.elsewhere(), &cell.leaf, answer, bytes);
+        });
+        let job = Box::new(move |batch: &mut D::Batch| fault::inside(None, || job(batch)).and_then(|done| done));
+        // Unwinding drops `done`, which reports the batch as lost.
+        let _ = catch_unwind(AssertUnwindSafe(|| device.kernel(batch, job, done)));
     }
 }

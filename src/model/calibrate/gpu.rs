@@ -5,12 +5,14 @@
 //! | `device.copy.fixed`, `device.links.link` | copies of 4 KiB to 256 MiB out of page-locked memory, alone: `a + bytes / rate` |
 //! | `device.links.pageable` | the same out of ordinary memory, the largest |
 //! | `device.links.uplink`, `devices_per_uplink` | the first GPU together with each other one, and all at once |
+//! | `kernels.normalize` | the kernel of that name on 4 KiB and more: `a + b·bytes` |
 //! | `device.slowed` | a kernel of a set time beside a host none, half and all of whose threads are busy |
 //!
 //! Times are the GPU's own, between two events. Copies to the host, both ways at once, far memory and what it costs the host to ask for a
 //! copy are told and are no numbers of a model.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     sync::{
         Arc,
@@ -28,10 +30,11 @@ use super::{
     fraction, median, rounded,
 };
 use crate::{
-    device::cuda::{CudaDevice, CudaError, DeviceMemory, Event, HostMemory, Kernels, Stream, Transfer, Way},
+    device::cuda::{CudaDevice, CudaError, DeviceMemory, Event, HostMemory, Kernels, Normalize, Stream, Transfer, Way},
+    loader::stage::NORMALIZE,
     machine::real::usage,
-    model::{CopiedBy, Cost, Device, DeviceKind, Links, Measured, Slowed},
-    units::{ByteRate, Count},
+    model::{CopiedBy, Cost, Device, DeviceKind, KernelCost, Links, Measured, Slowed},
+    units::{ByteCost, ByteRate, Count},
 };
 
 /// How long to take.
@@ -124,6 +127,8 @@ impl GpuQuality {
 pub struct CalibratedGpus {
     /// `[device]`.
     pub device: Device,
+    /// `[kernels]`.
+    pub kernels: BTreeMap<String, KernelCost>,
     /// How good it is.
     pub quality: GpuQuality,
 }
@@ -135,7 +140,7 @@ pub enum GpuError {
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// The times make no cost.
-    #[error("cannot fit a cost of copies: {0}")]
+    #[error("cannot fit a cost of copies or kernels: {0}")]
     Fit(#[from] fit::FitError),
     /// No GPU was given.
     #[error("there is no GPU to calibrate")]
@@ -179,6 +184,7 @@ pub fn calibrate_gpus(gpus: &[CudaDevice], effort: GpuEffort) -> Result<Calibrat
     if gpus.len() == 1 {
         remarks.push("one GPU: whether others share its way to the host is not known".to_owned());
     }
+    let kernels = BTreeMap::from([(NORMALIZE.to_owned(), normalizing(first, effort)?)]);
     let slowed = if effort.steps > 0 { slowed(first, effort.steps)? } else { Vec::new() };
     if effort.steps == 0 {
         remarks.push("how a busy host slows train steps down was left out".to_owned());
@@ -209,6 +215,7 @@ pub fn calibrate_gpus(gpus: &[CudaDevice], effort: GpuEffort) -> Result<Calibrat
             )),
             ..Cost::FREE
         },
+        kernels_at_once: None,
         slowed_source: (!slowed.is_empty()).then(|| "a kernel beside threads that are busy on this computer".to_owned()),
         slowed_uncertainty: (!slowed.is_empty()).then(|| fraction(0.3)),
         slowed,
@@ -216,7 +223,40 @@ pub fn calibrate_gpus(gpus: &[CudaDevice], effort: GpuEffort) -> Result<Calibrat
     let names: Result<Vec<String>, CudaError> = gpus.iter().map(|gpu| gpu.context().name()).collect();
     let quality =
         GpuQuality { names: names?, copies, relative_rms: rate.relative_rms, submission_s, both_ways, all_at_once, far, remarks };
-    Ok(CalibratedGpus { device, quality })
+    Ok(CalibratedGpus { device, kernels, quality })
+}
+
+/// What it costs to normalize a batch, by its bytes.
+fn normalizing(gpu: &CudaDevice, effort: GpuEffort) -> Result<KernelCost, GpuError> {
+    let context = gpu.context();
+    let (kernels, stream) = (Kernels::new(context)?, Stream::new(context)?);
+    let (from, to) = (DeviceMemory::new(context, effort.largest)?, DeviceMemory::new(context, 2 * effort.largest)?);
+    let (began, done) = (Event::timed(context)?, Event::timed(context)?);
+    let timed = |bytes: usize| -> Result<f64, CudaError> {
+        let work = Normalize { images: 1, pixels: bytes / 3, scale: [1.0; 3], offset: [0.0; 3] };
+        began.record(&stream)?;
+        kernels.normalize(&stream, &from, &to, work)?;
+        done.record(&stream)?;
+        done.synchronize()?;
+        done.seconds_since(&began)
+    };
+    let mut samples = Vec::new();
+    for bytes in sizes(effort) {
+        timed(bytes)?;
+        let times: Result<Vec<f64>, CudaError> = (0..effort.copies.max(1)).map(|_| timed(bytes)).collect();
+        samples.push(Sample { bytes: bytes as f64, pixels: 0.0, time_ns: (median(times?) * 1e9).max(1.0) });
+    }
+    stream.synchronize()?;
+    let cost = fit::fit(&samples, Terms::BYTES, 5)?;
+    let error = |term: usize| match cost.terms[term] > 0.0 {
+        true => fraction((cost.standard_errors[term] / cost.terms[term]).clamp(0.01, 1.0)),
+        false => fraction(1.0),
+    };
+    let how = format!("the kernel on {} to {} bytes", SMALLEST, effort.largest);
+    Ok(KernelCost {
+        fixed: Some(Measured::new(duration(cost.terms[0]), how.clone(), error(0))),
+        per_byte: Some(Measured::new(ByteCost::of_base(rounded(cost.terms[1])), how, error(1))),
+    })
 }
 
 /// Sizes four apart.

@@ -50,13 +50,14 @@ fn alike(core: &Core, waits: &[Wait]) -> Vec<On> {
     missing.map(|task| On { task: Some(task.id.slot), what: "is not here".to_owned() }).collect()
 }
 
-/// Who has a place of each kind, each as a report names it: threads of the pool, connections, engines, the lock. Only those of whom
+/// Who has a place of each kind, each as a report names it: threads of the pool, connections, engines, kernels, the lock. Only those of whom
 /// somebody is in line for the same.
 #[derive(Default)]
 pub(super) struct Places {
     pub(super) threads: Vec<(Option<u32>, String)>,
     pub(super) connections: Vec<(Option<u32>, String)>,
     pub(super) engines: Vec<(Option<u32>, String)>,
+    pub(super) kernels: Vec<(Option<u32>, String)>,
     pub(super) lock: Vec<(Option<u32>, String)>,
 }
 
@@ -76,6 +77,7 @@ impl Places {
                 (&mut places.threads, Holds::THREAD, node.pool.waiting()),
                 (&mut places.connections, Holds::CONNECTION, node.connections.as_ref().map_or(0, |line| line.waiting())),
                 (&mut places.engines, Holds::ENGINE, usize::MAX),
+                (&mut places.kernels, Holds::KERNEL, usize::MAX),
             ];
             for (holders, place, waiting) in line {
                 if leaf.holds.has(place) && waiting > 0 {
@@ -95,6 +97,7 @@ pub(super) fn words(kind: fault::Leaf, sample: u64) -> String {
     match kind {
         fault::Leaf::Read => format!("the read of sample {sample}"),
         fault::Leaf::Cpu => format!("a job on sample {sample}"),
+        fault::Leaf::Kernel => format!("the stage on the device of batch {sample}"),
         fault::Leaf::Copy => format!("the copy of the batch that begins with sample {sample}"),
     }
 }
@@ -172,11 +175,13 @@ fn state(phase: Phase) -> &'static str {
         Phase::ForConnection => "in line for a connection",
         Phase::ForLock => "in line for the lock",
         Phase::ForEngine => "in line for a copy engine",
+        Phase::ForKernel => "in line for a place among the kernels of its device",
         Phase::Waking => "its thread is waking up",
         Phase::FirstByte => "waiting for the store",
         Phase::OnLink => "its bytes are on the link",
         Phase::OnCore => "on the processor",
         Phase::OnEngine | Phase::Submitting => "on a copy engine",
+        Phase::OnDevice => "on the device",
         Phase::OnBus => "its bytes are on the links to the devices",
         Phase::Outstanding => "under way, in abstract time",
         Phase::Stalled => "the store never answers",

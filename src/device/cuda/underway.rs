@@ -1,4 +1,4 @@
-//! Copies that are on their way to a GPU.
+//! What is under way on a stream of a GPU, copies or kernels, each with somebody who is to be told of its end.
 
 use std::{
     collections::BTreeMap,
@@ -16,15 +16,17 @@ use super::{
 };
 use crate::failure::{Failure, FailureKind};
 
-/// What a copy owns until it is over.
+/// What a copy, or what a stage does to a batch, owns until it is over.
 pub(super) trait Ending: Send {
     fn complete(self: Box<Self>);
     fn fail(self: Box<Self>, failure: Failure);
 }
 
-/// The copy stream of a device, and the copies on it.
-pub(super) struct Copies {
+/// A stream of a device, and what is under way on it.
+pub(super) struct Underway {
     stream: Arc<Stream>,
+    /// What one piece is called.
+    what: &'static str,
     flights: Mutex<Flights>,
 }
 
@@ -36,53 +38,54 @@ struct Flights {
 
 struct Flight {
     ending: Box<dyn Ending>,
-    /// Keeps the stream until the copy is over, told or not.
-    _copies: Arc<Copies>,
+    /// Keeps the stream until this is over, told or not.
+    _underway: Arc<Underway>,
     /// How often in a row nothing was on the stream and its end was not told.
     forgotten: u32,
 }
 
-/// Looks at an idle stream after which a copy that is not told of will not be: between the last of its work and its host function a driver
+/// Looks at an idle stream after which what is not told of will not be: between the last of its work and its host function a driver
 /// takes microseconds.
 const FORGOTTEN: u32 = 8;
 
 /// What a host function is given. One that is never called keeps nothing alive.
 struct Ticket {
-    copies: Weak<Copies>,
+    underway: Weak<Underway>,
     id: u64,
 }
 
-impl Copies {
-    pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Copies>, CudaError> {
-        let copies = Arc::new(Copies { stream: Stream::new(context)?, flights: Mutex::default() });
-        let watched: Weak<dyn Watched> = Arc::<Copies>::downgrade(&copies);
+impl Underway {
+    /// A stream of its own, on which a piece is called `what`.
+    pub(super) fn new(context: &Arc<Context>, what: &'static str) -> Result<Arc<Underway>, CudaError> {
+        let underway = Arc::new(Underway { stream: Stream::new(context)?, what, flights: Mutex::default() });
+        let watched: Weak<dyn Watched> = Arc::<Underway>::downgrade(&underway);
         context.attendant().watch(watched);
-        Ok(copies)
+        Ok(underway)
     }
 
     pub(super) fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
 
-    /// Ends the copy whose work was put on the stream last, once that is done; or now, if it could not all be put there.
-    pub(super) fn end_after(self: &Arc<Self>, enqueued: Result<(), CudaError>, ending: Box<dyn Ending>) {
+    /// Ends the piece whose work this thread has put on the stream, once that is done; or now, if it could not all be put there.
+    pub(super) fn end_after(self: &Arc<Self>, enqueued: Result<(), Failure>, ending: Box<dyn Ending>) {
         let id = {
             let mut flights = self.lock();
             let id = flights.next;
             flights.next += 1;
-            flights.flying.insert(id, Flight { ending, _copies: self.clone(), forgotten: 0 });
+            flights.flying.insert(id, Flight { ending, _underway: self.clone(), forgotten: 0 });
             id
         };
-        let Err(error) = enqueued.and_then(|()| self.tell(id)) else { return };
-        // A part of the work may be on the stream, and what it reads must stay until that is done. A stream that fails, too, does nothing more.
+        let Err(failure) = enqueued.and_then(|()| self.tell(id).map_err(|error| error.failure())) else { return };
+        // A part of the work may be on the stream, and what it reads and writes must stay until that is done. A stream that fails, too, does nothing more.
         let _ = self.stream.synchronize();
-        self.fail(id, error.failure());
+        self.fail(id, failure);
     }
 
-    /// Puts a host function on the stream that ends copy number `id`.
+    /// Puts a host function on the stream that ends piece number `id`.
     fn tell(self: &Arc<Self>, id: u64) -> Result<(), CudaError> {
         self.stream.context().bind()?;
-        let ticket = Box::into_raw(Box::new(Ticket { copies: Arc::downgrade(self), id }));
+        let ticket = Box::into_raw(Box::new(Ticket { underway: Arc::downgrade(self), id }));
         // SAFETY: the stream is alive, and the function takes the ticket, once.
         let put = unsafe { stream::launch_host_function(self.stream.raw(), told, ticket.cast()) }.called("cuLaunchHostFunc");
         if put.is_err() {
@@ -107,18 +110,18 @@ impl Copies {
     }
 }
 
-/// The host function behind a copy.
+/// The host function behind a piece.
 unsafe extern "C" fn told(ticket: *mut c_void) {
     // SAFETY: it is the ticket that `tell` made, and the driver calls this once.
     let ticket = unsafe { Box::from_raw(ticket.cast::<Ticket>()) };
     in_host_function(move || {
-        if let Some(ending) = ticket.copies.upgrade().and_then(|copies| copies.take(ticket.id)) {
+        if let Some(ending) = ticket.underway.upgrade().and_then(|underway| underway.take(ticket.id)) {
             ending.complete();
         }
     });
 }
 
-impl Watched for Copies {
+impl Watched for Underway {
     fn look(&self) {
         if self.lock().flying.is_empty() {
             return;
@@ -139,7 +142,7 @@ impl Watched for Copies {
         drop(flights);
         let failure = match answer {
             Err(error) => error.failure(),
-            Ok(_) => Failure::new(FailureKind::Device, "the driver has finished a copy and not told of it"),
+            Ok(_) => Failure::new(FailureKind::Device, format!("the driver has finished {} and not told of it", self.what)),
         };
         lost.into_iter().for_each(|id| self.fail(id, failure.clone()));
     }
