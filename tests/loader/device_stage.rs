@@ -346,3 +346,49 @@ fn what_is_given_up_in_the_stage_is_accounted_for() {
         assert_eq!(run.left, (0, 0));
     }
 }
+
+#[test]
+fn a_kernel_that_is_made_to_fail_ends_the_real_loader_at_its_batch() {
+    use towtank::{
+        loader::{RankLoader, RunningRanks, launch_ranks},
+        machine::real::Config,
+    };
+    let _alone = alone();
+    let settings = Settings { sample_bytes: 8, ..staged(2) };
+    let faults =
+        Faults { failed_kernels: Hits::samples([3]), slow_kernels: Hits::samples([1]), slow_times: 2, ..Faults::default() };
+    let config = Config { threads: 2, faults, ..Config::new(Arc::new(crate::real::Store(100, SOUND))) };
+    let rank = RankLoader {
+        on_device: crate::scenario::on_device::<Pixels, _>(&settings),
+        resolved: settings.resolve().expect("settings"),
+        device: None,
+        stages: towtank::loader::stage::fetch,
+        fill: crate::world::DecodeBytes(SOUND),
+    };
+    let RunningRanks { mut batches, machine, .. } = launch_ranks(config, vec![rank], Recorder::new()).expect("threads");
+    let got: Vec<_> = batches.pop().expect("one rank").map(|batch| batch.map(|batch| batch.index())).collect();
+    let injected = Error::Fatal(Failure::new(FailureKind::Device, "injected"));
+    assert_eq!(got, [Ok(0), Ok(1), Ok(2), Err(injected)]);
+    let done = machine.join().expect("it ends");
+    assert_eq!(done.recorder.summary().stage(StageId::DEVICE).expect("it was there").failed(), 1);
+}
+
+#[test]
+fn a_simulation_that_ends_in_the_stage_says_so() {
+    use towtank::{
+        machine::{Machine, Op},
+        sim::Limits,
+    };
+    let config = towtank::sim::Config {
+        kernels: KernelSpec { other: Some(KernelCost::fixed(10 * STAGE_NS)), ..KernelSpec::default() },
+        limits: Limits { time_ns: STAGE_NS, ..Limits::default() },
+        ..towtank::sim::Config::default()
+    };
+    let run = towtank::sim::run(config, Recorder::new(), |machine| async move {
+        let op = Op { stage: StageId::DEVICE, item: Item { sample: 7, ..Item::default() }, ..Op::default() };
+        let batch = machine.device_batch(1, 1).expect("memory");
+        drop(machine.kernel(op, Work { kind: "any", bytes: 0, pixels: 0 }, batch, |_| Ok(())).await);
+    });
+    let report = run.map(|_| ()).expect_err("it takes longer").to_string();
+    assert!(report.contains("the stage on the device of batch 7") && report.contains("on the device"), "{report}");
+}
