@@ -7,7 +7,7 @@ use std::{
     cell::Cell,
     sync::{Weak, mpsc},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::error::CudaError;
@@ -70,14 +70,21 @@ impl Attendant {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a thread of the real machine looks at real time")]
 fn attend(taken: &mpsc::Receiver<Errand>) {
     let mut watched: Vec<Weak<dyn Watched>> = Vec::new();
+    let mut looked = Instant::now();
     loop {
-        match taken.recv_timeout(PERIOD) {
+        // However many errands there are, they do not keep it from looking.
+        match taken.recv_timeout(PERIOD.saturating_sub(looked.elapsed())) {
             Ok(Errand::Watch(one)) => watched.push(one),
             Ok(Errand::Do(errand)) => errand(),
-            Err(mpsc::RecvTimeoutError::Timeout) => watched.retain(|one| one.upgrade().inspect(|one| one.look()).is_some()),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+        if looked.elapsed() >= PERIOD {
+            watched.retain(|one| one.upgrade().inspect(|one| one.look()).is_some());
+            looked = Instant::now();
         }
     }
 }
@@ -90,5 +97,42 @@ impl Drop for Attendant {
             // A panic in it was one of an errand, and has been printed.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use super::*;
+
+    struct Seen(AtomicBool);
+
+    impl Watched for Seen {
+        fn look(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "errands come in real time")]
+    fn it_looks_however_many_errands_there_are() {
+        let (seen, attendant) = (Arc::new(Seen(AtomicBool::new(false))), Attendant::start(0).expect("a thread"));
+        let watched: Weak<dyn Watched> = Arc::<Seen>::downgrade(&seen);
+        attendant.watch(watched);
+        // Ten seconds of errands, one after the other, as host functions have them.
+        for _ in 0..1000 {
+            if seen.0.load(Ordering::SeqCst) {
+                return;
+            }
+            let (tell, told) = mpsc::channel::<()>();
+            in_host_function(|| attendant.carry_out(move || drop(tell)));
+            assert!(told.recv().is_err(), "the errand is done");
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it never looked");
     }
 }
