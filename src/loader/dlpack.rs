@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::batch::Batch;
-use crate::device::cuda::CudaBatch;
+use crate::device::cuda::{CudaBatch, DeviceMemory};
 
 /// Where a tensor is: `kDLCPU` is 1, `kDLCUDA` is 2.
 #[repr(C)]
@@ -80,6 +80,11 @@ pub struct Managed {
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
 }
 
+impl DataType {
+    /// Half floats, IEEE binary16.
+    pub const F16: DataType = DataType { code: 2, bits: 16, lanes: 1 };
+}
+
 /// A cell that DLPack has a name for.
 pub trait Cell: Copy + Send + Sync + 'static {
     /// Its name.
@@ -110,17 +115,36 @@ impl<U> Addressed for Vec<U> {
 
 impl Addressed for CudaBatch {
     fn address(&self) -> (*mut c_void, Device) {
-        let memory = self.memory();
-        (memory.address() as *mut c_void, Device::cuda(memory.context().ordinal()))
+        address_of(self.memory())
     }
+}
+
+fn address_of(memory: &DeviceMemory) -> (*mut c_void, Device) {
+    (memory.address() as *mut c_void, Device::cuda(memory.context().ordinal()))
 }
 
 /// Why a batch is no tensor of a shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a sample has {cells} cells, and a shape of {shape:?} needs another number")]
-pub struct ShapeError {
-    cells: usize,
-    shape: Vec<usize>,
+#[non_exhaustive]
+pub enum ShapeError {
+    /// A sample has another number of cells.
+    #[error("a sample has {cells} cells, and a shape of {shape:?} needs another number")]
+    Cells {
+        /// How many.
+        cells: usize,
+        /// What was asked for.
+        shape: Vec<usize>,
+    },
+    /// A stage has made less of the batch.
+    #[error("{samples} samples of shape {shape:?} are more than the {bytes} bytes that a stage has made of the batch")]
+    Result {
+        /// Samples of the batch.
+        samples: usize,
+        /// What was asked for.
+        shape: Vec<usize>,
+        /// Bytes; 0 where no stage has made anything beside it.
+        bytes: usize,
+    },
 }
 
 /// A batch as a tensor. Dropped, it gives the batch back.
@@ -149,12 +173,42 @@ impl<D: Addressed + Send + 'static, U: Cell> Batch<D, U> {
     pub fn into_dlpack(self, sample: &[usize]) -> Result<Tensor, ShapeError> {
         let cells = sample.iter().try_fold(1_usize, |all, length| all.checked_mul(*length));
         if cells != Some(self.units_per_sample()) {
-            return Err(ShapeError { cells: self.units_per_sample(), shape: sample.to_vec() });
+            return Err(ShapeError::Cells { cells: self.units_per_sample(), shape: sample.to_vec() });
         }
         let (data, device) = match self.lent_cells() {
             Some(cells) => (cells.as_ptr().cast_mut().cast(), Device::HOST),
             None => self.device().map_or((std::ptr::null_mut(), Device::HOST), Addressed::address),
         };
+        Ok(self.into_tensor(data, device, U::TYPE, sample))
+    }
+}
+
+impl<U: Send + 'static> Batch<CudaBatch, U> {
+    /// What a [stage](super::stage::BatchStage) on the GPU has [made](CudaBatch::result) of the batch as a tensor of shape
+    /// `[samples, sample…]`, such as `[64, 3, 224, 224]` half floats for `[3, 224, 224]`. Nothing is copied; all else is as with
+    /// [`into_dlpack`](Batch::into_dlpack), and the batch goes back with the tensor.
+    ///
+    /// # Errors
+    ///
+    /// When no stage has made so much.
+    pub fn result_into_dlpack(self, data_type: DataType, sample: &[usize]) -> Result<Tensor, ShapeError> {
+        let result = self.device().and_then(CudaBatch::result);
+        let bytes = result.map_or(0, DeviceMemory::bytes);
+        let bits = usize::from(data_type.bits).checked_mul(usize::from(data_type.lanes));
+        let all = sample.iter().fold(bits, |all, length| all.and_then(|all| all.checked_mul(*length)));
+        let needed = all.and_then(|bits| bits.checked_mul(self.len())).map(|bits| bits.div_ceil(8));
+        let (data, device) = match result {
+            Some(result) if needed.is_some_and(|needed| needed <= bytes) => address_of(result),
+            None if self.is_empty() => (std::ptr::null_mut(), Device::HOST),
+            _ => return Err(ShapeError::Result { samples: self.len(), shape: sample.to_vec(), bytes }),
+        };
+        Ok(self.into_tensor(data, device, data_type, sample))
+    }
+}
+
+impl<D: Send + 'static, U: Send + 'static> Batch<D, U> {
+    /// A tensor over memory that lasts as long as the batch.
+    fn into_tensor(self, data: *mut c_void, device: Device, data_type: DataType, sample: &[usize]) -> Tensor {
         let shape: Vec<i64> = std::iter::once(self.len()).chain(sample.iter().copied()).map(|length| length as i64).collect();
         let mut strides = vec![1; shape.len()];
         for at in (1..shape.len()).rev() {
@@ -164,7 +218,7 @@ impl<D: Addressed + Send + 'static, U: Cell> Batch<D, U> {
             data,
             device,
             dimensions: shape.len() as i32,
-            data_type: U::TYPE,
+            data_type,
             shape: std::ptr::null_mut(),
             strides: std::ptr::null_mut(),
             byte_offset: 0,
@@ -176,7 +230,7 @@ impl<D: Addressed + Send + 'static, U: Cell> Batch<D, U> {
             (*kept).managed.context = kept.cast();
             (*kept).managed.tensor.shape = (*kept).shape.as_mut_ptr();
             (*kept).managed.tensor.strides = (*kept).strides.as_mut_ptr();
-            Ok(Tensor(NonNull::new_unchecked(&raw mut (*kept).managed)))
+            Tensor(NonNull::new_unchecked(&raw mut (*kept).managed))
         }
     }
 }

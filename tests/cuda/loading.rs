@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use towtank::{
     device::cuda::{CudaDevice, HostMemory, NormalizeStage, Options, TrainStep},
-    loader::{Builder, FillWith, Loader, Read, RunError, StartError, Tail},
+    loader::{
+        Builder, FillWith, Loader, Read, RunError, StartError, Tail,
+        dlpack::{DataType, Device},
+    },
     machine::{Encoded, Item},
     source::Memory,
 };
@@ -192,6 +195,40 @@ fn ranks_that_share_a_gpu_share_its_stage() {
     seen.sort_unstable();
     assert!(seen.into_iter().eq((0..SAMPLES).flat_map(|sample| [sample; EPOCHS as usize])));
     drop(device);
+    fake.assert_clean();
+}
+
+#[test]
+fn what_a_stage_has_made_is_a_tensor_that_keeps_its_batch() {
+    let fake = fake();
+    let device = CudaDevice::open(0).expect("a GPU");
+    let mut running = staged(device.clone(), 1, 0, 1).expect("it starts");
+    for batch in &mut running {
+        let batch = batch.expect("nothing fails");
+        let (samples, made): (Vec<u64>, _) = (batch.samples().collect(), batch.device().and_then(|memory| memory.result()));
+        let address = made.expect("half floats").address();
+        let mut halves = vec![0; samples.len() * SLOT * 2];
+        made.expect("half floats").read(&mut halves).expect("the stage is over");
+        let tensor = batch.result_into_dlpack(DataType::F16, &[3, SLOT / 3]).expect("it fits");
+        let plain = tensor.plain();
+        assert_eq!((plain.data as u64, plain.device, plain.data_type), (address, Device::cuda(0), DataType::F16));
+        assert_eq!(tensor.shape(), [samples.len() as i64, 3, SLOT as i64 / 3]);
+        let expected = samples.iter().flat_map(|sample| normalized(*sample)).flat_map(u16::to_le_bytes);
+        assert!(halves.into_iter().eq(expected));
+    }
+    assert_eq!(running.close().expect("it ended").slots.lent, 0);
+
+    // More than there is, and what nobody has made.
+    let mut running = staged(device.clone(), 1, 0, 1).expect("it starts");
+    let batch = running.next().expect("a batch").expect("nothing fails");
+    let error = batch.result_into_dlpack(DataType::F16, &[4, SLOT / 3]).expect_err("it is too large").to_string();
+    assert_eq!(error, "4 samples of shape [4, 1000] are more than the 24000 bytes that a stage has made of the batch");
+    drop(running);
+    let mut plain = loader(device, 0, 1).expect("it starts");
+    let batch = plain.next().expect("a batch").expect("nothing fails");
+    let error = batch.result_into_dlpack(DataType::F16, &[3]).expect_err("there is none").to_string();
+    assert_eq!(error, "4 samples of shape [3] are more than the 0 bytes that a stage has made of the batch");
+    drop(plain);
     fake.assert_clean();
 }
 
