@@ -1,8 +1,14 @@
 //! Kernels: what the driver reads of a PTX module, and what its kernels do.
 
-use std::{ffi::c_void, time::Duration};
+use std::{ffi::c_void, sync::LazyLock, time::Duration};
 
 use crate::state::{Code, INVALID_VALUE, Span};
+
+/// Bytes a second that normalizing reads, when `FAKE_CUDA_NORMALIZE_BYTES_PER_S` says so: then it takes its time and none of the processor's,
+/// as on a GPU, and makes nothing.
+static NORMALIZE_BYTES_PER_S: LazyLock<Option<u64>> = LazyLock::new(|| {
+    std::env::var("FAKE_CUDA_NORMALIZE_BYTES_PER_S").ok().and_then(|rate| rate.parse().ok()).filter(|rate| *rate > 0)
+});
 
 /// An entry of a module: its name and the types of its parameters.
 pub struct Function {
@@ -81,12 +87,16 @@ impl Kernel {
     pub fn time(&self) -> Duration {
         match self {
             Kernel::Spin { time, .. } => *time,
-            Kernel::Normalize { .. } => Duration::ZERO,
+            Kernel::Normalize { pixels, images, .. } => NORMALIZE_BYTES_PER_S
+                .map_or(Duration::ZERO, |rate| Duration::from_secs_f64((pixels * images * 3) as f64 / rate as f64)),
         }
     }
 
     pub fn run(&self) {
         let Kernel::Normalize { from, to, pixels, images, factors } = self else { return };
+        if NORMALIZE_BYTES_PER_S.is_some() {
+            return;
+        }
         for image in 0..*images {
             for pixel in 0..*pixels {
                 for channel in 0..3 {
