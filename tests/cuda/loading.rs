@@ -232,6 +232,26 @@ fn what_a_stage_has_made_is_a_tensor_that_keeps_its_batch() {
     fake.assert_clean();
 }
 
+/// Nobody but the loader has the device, and it is dropped with a copy or a stage under way: what is given back last is so by the driver's
+/// thread, which may not call the driver.
+#[test]
+fn the_last_owner_of_a_gpu_may_go_with_a_host_function() {
+    let fake = fake();
+    fake.reset(1, 20_000_000, Duration::from_micros(500));
+    for taken in (0..8).cycle().take(32) {
+        for limit in [0, 2] {
+            let device = CudaDevice::open(0).expect("a GPU");
+            let mut running = match limit {
+                0 => loader(device, 0, 1).expect("it starts"),
+                _ => staged(device, limit, 0, 1).expect("it starts"),
+            };
+            running.by_ref().take(taken).for_each(|batch| drop(batch.expect("nothing fails")));
+            drop(running);
+        }
+    }
+    fake.assert_clean();
+}
+
 #[test]
 fn images_of_another_size_than_the_batches_are_an_error() {
     let fake = fake();

@@ -8,6 +8,7 @@ device has changed, and its defect here is to be written anew.
 import argparse
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -109,8 +110,9 @@ def failure(tree, options):
         return "does not end"
     if test.returncode == 0:
         return None
-    failed = [line.strip() for line in told.splitlines() if line.startswith("    ") and " " not in line.strip()]
-    return ", ".join(dict.fromkeys(failed)) or f"ends with {test.returncode}"
+    failed = list(dict.fromkeys(re.findall(r"^    ([\w:]+)$", told, re.M)))
+    more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+    return (", ".join(failed[:3]) or f"ends with {test.returncode}") + more
 
 
 if __name__ == "__main__":

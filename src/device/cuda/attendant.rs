@@ -92,8 +92,9 @@ fn attend(taken: &mpsc::Receiver<Errand>) {
 impl Drop for Attendant {
     fn drop(&mut self) {
         self.errands.take();
-        // Its last errand may be what drops it.
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+        // Its last errand may be what drops it. A host function waits for nobody: the driver may wait for that.
+        let waits = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id() && !IN_HOST_FUNCTION.get();
+        if let Some(thread) = self.thread.take().filter(waits) {
             // A panic in it was one of an errand, and has been printed.
             let _ = thread.join();
         }

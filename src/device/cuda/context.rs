@@ -112,9 +112,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // What is left to be freed keeps the context alive, so there is nothing left.
-        // SAFETY: it was retained in `open`, once. A driver that is shutting down refuses, and has freed it.
-        let _ = unsafe { result::primary_ctx::release(self.device) };
+        let device = self.device;
+        // What is left to be freed keeps the context alive, so there is nothing left. The last of it may go in a host function.
+        self.attendant.carry_out(move || {
+            // SAFETY: it was retained in `open`, once. A driver that is shutting down refuses, and has freed it.
+            let _ = unsafe { result::primary_ctx::release(device) };
+        });
     }
 }
 

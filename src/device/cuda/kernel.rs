@@ -17,7 +17,7 @@ use super::{
     error::{Called, CudaError},
     gpu::CudaBatch,
     memory::DeviceMemory,
-    stream::{Event, Stream},
+    stream::{Event, Handle, Stream},
 };
 
 const PTX: &str = include_str!("kernels.ptx");
@@ -143,10 +143,15 @@ pub struct Normalize {
 
 impl Drop for Kernels {
     fn drop(&mut self) {
-        // A driver that refuses is gone, and the module with it. Nobody drops kernels in a host function: batches do not hold any.
-        let _ = self.context.bind();
-        // SAFETY: it was loaded in `new`, and nobody has it any more.
-        let _ = unsafe { module::unload(self.module) };
+        let (context, module) = (self.context.clone(), Handle(self.module));
+        // The last of a stage may go in a host function, with what that stage was doing when its loader was dropped.
+        self.context.attendant().carry_out(move || {
+            let Handle(module) = { module };
+            // A driver that refuses is gone, and the module with it.
+            let _ = context.bind();
+            // SAFETY: it was loaded in `new`, and nobody has it any more.
+            let _ = unsafe { module::unload(module) };
+        });
     }
 }
 

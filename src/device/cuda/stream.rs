@@ -97,7 +97,7 @@ impl Drop for Stream {
 }
 
 /// A handle of the driver that is handed to another thread.
-struct Handle<T>(T);
+pub(super) struct Handle<T>(pub(super) T);
 // SAFETY: the driver takes its handles from any thread.
 unsafe impl<T> Send for Handle<T> {}
 
