@@ -23,7 +23,7 @@ mod typed;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Place, Source, Trouble};
-pub use printable::printable;
+pub use printable::{printable, shell_word};
 pub(crate) use section::{Errors, FromSection, Section, keyword};
 pub(crate) use sketch::{Doc, doc_of, documented, whole, words};
 pub(crate) use tree::{Document, Node, Table, Value};

@@ -160,11 +160,13 @@ where
     machine.watch(control.ledger.clone());
     machine.watch(batches.clone());
     let copies = Rc::new(Copies::new());
-    let copiers: Vec<M::Task> =
-        (0..settings.copies).map(|_| machine.spawn("copy", transfer::work(copies.clone(), control.clone()))).collect();
+    // More than there are batches would have nothing to do.
+    let copiers: Vec<M::Task> = (0..settings.copies.min(resolved.device_batches))
+        .map(|_| machine.spawn("copy", transfer::work(copies.clone(), control.clone())))
+        .collect();
     let on_device = on_device.zip(settings.device_stage).map(|(stage, DeviceStage { limit, .. })| {
         let (name, staging) = (stage.name(), Staging::new(stage));
-        let stagers = (0..limit).map(|_| machine.spawn(name, staging.clone().work(control.clone())));
+        let stagers = (0..limit.min(resolved.device_batches)).map(|_| machine.spawn(name, staging.clone().work(control.clone())));
         (stagers.collect::<Vec<M::Task>>(), staging)
     });
     let (stagers, staging) = on_device.unzip();

@@ -164,11 +164,9 @@ fn device_stage(setup: &mut Setup, factor: f64) -> Option<Step> {
     Some(Step { from: "×1".to_owned(), to: format!("×{factor}"), raised: factor - 1.0 })
 }
 
-/// More batches in the stage on the device at once, and as many more that the device does.
+/// More batches in the stage on the device at once, as many of them as the device has places for.
 fn device_stage_limit(setup: &mut Setup, factor: f64) -> Option<Step> {
     setup.scenario.loader.device_stage?;
-    let at_once = setup.machine.device.kernels_at_once.get_or_insert(Measured::plain(Count(1)));
-    at_once.value.0 = grown(at_once.value.0, factor);
     Some(count(&mut setup.scenario.loader.device_stage_limit, factor))
 }
 

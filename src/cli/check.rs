@@ -14,7 +14,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use towtank::{
     check::{self, Checked, Failure, Mark, OwnLoader, Schedules, Step},
-    document::{Diagnostic, printable},
+    document::{Diagnostic, printable, shell_word},
     scenario::{self, MachineChoice, REFERENCE, Scenario},
     units::{Count, counted},
 };
@@ -75,7 +75,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
     };
     for (failure, file) in checked.failures.iter().zip(&files) {
         say(&failure.story());
-        say(&format!("written to `{}`; `towtank replay {}` repeats it", file.display(), file.display()));
+        let file = file.to_string_lossy();
+        say(&format!("written to `{}`; `towtank replay {}` repeats it", printable(&file), shell_word(&file)));
     }
     if checked.more_failures > 0 {
         say(&format!("and {} more", counted(checked.more_failures, "seed", "seeds")));

@@ -28,6 +28,24 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Text as one word of a command line that may be pasted into a shell: in quotes where it must be, and made [printable] first, so that
+/// what holds control characters is harmless and names nothing.
+///
+/// ```
+/// use towtank::document::shell_word;
+///
+/// assert_eq!(shell_word("failures/quickstart-7.toml"), "failures/quickstart-7.toml");
+/// assert_eq!(shell_word("my $(runs)/it's.toml"), r"'my $(runs)/it'\''s.toml'");
+/// ```
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:@,".contains(c);
+    let text = printable(text);
+    match !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        true => text,
+        false => Cow::Owned(format!("'{}'", text.replace('\'', r"'\''"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -270,7 +270,7 @@ impl Evidence {
             }
             Resource::Decode => format!("More or faster cores, or less work a sample in {}.", load.name),
             Resource::Transfer => "A faster way to the device: pinned memory, larger batches, more copies in flight.".to_owned(),
-            Resource::Device => "Less work a batch on the device, or more batches in its stage at once.".to_owned(),
+            Resource::Device => "Less work a batch on the device; or, where it has places for them, more batches in its stage at once, which takes `prefetch` too.".to_owned(),
             Resource::Scheduler => "Fewer, larger jobs a sample: the thread that hands them out is full.".to_owned(),
             Resource::Memory => "A larger budget.".to_owned(),
             Resource::Lanes => "More lanes.".to_owned(),

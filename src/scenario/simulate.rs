@@ -49,6 +49,11 @@ pub enum SimulateError {
     Ended(Box<loader::Error>),
 }
 
+/// Batches of a loader that can be in its stage on the device at once: never more than there are.
+fn in_stage(resolved: &Resolved) -> u32 {
+    resolved.settings.device_stage.map_or(0, |stage| count(stage.limit.min(resolved.device_batches)))
+}
+
 impl Scenario {
     /// Runs the loader on the simulated machine, with a consumer that does what `[consumer]` says. `recorder` is where the events go:
     /// [`Recorder::new`] where nobody wants to see them.
@@ -156,7 +161,7 @@ impl Scenario {
             cores: config.cpu.cores.saturating_mul(nodes),
             threads: config.pool_threads.saturating_mul(nodes),
             copies: copies_of(&config.copy.by, count(resolved.settings.copies), &self.ranks),
-            kernels: self.kernels_of(config),
+            kernels: self.kernels_of(config, resolved),
             limits,
             reads_on_pool: config.store.reader == sim::Reader::Pool,
             store_bytes_per_s: config.store.link_bytes_per_s.filter(|_| all_from_store).map(|n| n as f64 * f64::from(nodes)),
@@ -166,16 +171,14 @@ impl Scenario {
         }
     }
 
-    /// Batches that can be in the stage on the device at once: as many as loaders let in, and no more than there are places.
-    fn kernels_of(&self, config: &sim::Config) -> u32 {
-        let Some(_) = self.loader.device_stage else { return 0 };
+    /// Batches that can be in the stage on the device at once: as many as loaders let in and have, and no more than there are places.
+    fn kernels_of(&self, config: &sim::Config, resolved: &Resolved) -> u32 {
         let (count, nodes) = (u32::from(self.ranks.count), u32::from(self.ranks.nodes()));
         let devices = match &config.copy.by {
             sim::CopyBy::Pcie(spec) => spec.devices.saturating_mul(nodes).min(count),
             sim::CopyBy::Engines(_) | sim::CopyBy::Pool | sim::CopyBy::Thread => count,
         };
-        let limit = u32::try_from(self.loader.device_stage_limit).unwrap_or(u32::MAX);
-        limit.saturating_mul(count).min(config.kernels.at_once.max(1).saturating_mul(devices))
+        in_stage(resolved).saturating_mul(count).min(config.kernels.at_once.max(1).saturating_mul(devices))
     }
 
     /// What a report says of the loaders of all ranks, on whatever machine they run.
@@ -193,7 +196,7 @@ impl Scenario {
             ranks,
             world: u32::from(settings.world),
             copies: count(settings.copies).saturating_mul(ranks),
-            kernels: settings.device_stage.map_or(0, |stage| count(stage.limit).saturating_mul(ranks)),
+            kernels: in_stage(resolved).saturating_mul(ranks),
             limits,
             ledger_bytes: Some(all(resolved.ledger_bytes)),
             budget_bytes: Some(all(settings.budget_bytes)),
@@ -504,14 +507,19 @@ mod tests {
 
     /// A scenario whose stage on the device takes so long for each batch of 20, on a machine that does two of them at once.
     fn staged(ms: f64, limit: u64, step: &str) -> (Metrics, Vec<Event>) {
-        let stage = format!("threads = 2\nprefetch = 4\ndevice_stage = \"normalize\"\ndevice_stage_limit = {limit}");
+        staged_on(2, ms, 4, limit, step)
+    }
+
+    /// The same with so many batches ahead, on a machine that does so many at once.
+    fn staged_on(places: u64, ms: f64, prefetch: u64, limit: u64, step: &str) -> (Metrics, Vec<Event>) {
+        let stage = format!("threads = 2\nprefetch = {prefetch}\ndevice_stage = \"normalize\"\ndevice_stage_limit = {limit}");
         let text = SCENARIO.replace("threads = 1", &stage).replace("step = \"0 ms\"", step);
         let scenario = parse("staged.toml", &text, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
         let (mut machine, samples) = (model::load("ideal").unwrap(), scenario.samples().unwrap().unwrap());
         let cost =
             model::KernelCost { fixed: Some(model::Measured::plain(crate::units::Duration::new(ms, "ms"))), per_byte: None };
         machine.kernels.insert("normalize".to_owned(), cost);
-        machine.device.kernels_at_once = Some(model::Measured::plain(crate::units::Count(2)));
+        machine.device.kernels_at_once = Some(model::Measured::plain(crate::units::Count(places)));
         let mut simulated = scenario.simulate(&machine, &samples, Recorder::new().keep_events()).unwrap();
         assert_eq!(simulated.error, None);
         (simulated.metrics, simulated.recorder.take_events())
@@ -532,6 +540,15 @@ mod tests {
         assert!((two.samples_per_s / one.samples_per_s - 2.0).abs() < 1e-9, "{} samples/s", two.samples_per_s);
         let (quick, _) = staged(0.001, 1, "step = \"1 ms\"");
         assert_eq!(quick.bottleneck.name, "consumer");
+    }
+
+    #[test]
+    fn more_batches_in_the_stage_than_there_are_count_for_nothing() {
+        let (metrics, _) = staged_on(1_000_000, 50.0, 1, 1_000_000, "step = \"0 ms\"");
+        // One that is made ready and one that the consumer may hold: ten batches, two at a time.
+        assert!((metrics.samples_per_s / 800.0 - 1.0).abs() < 1e-9, "{} samples/s", metrics.samples_per_s);
+        assert_eq!(metrics.bounds.samples_per_s(), Some(metrics.samples_per_s));
+        assert_eq!(metrics.bottleneck.name, "device");
     }
 
     #[test]

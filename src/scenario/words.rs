@@ -205,8 +205,8 @@ impl FromNode for Hits {
 
     fn schema() -> serde_json::Value {
         let table = Section::sketch(|section| share_and_samples(&section));
-        let description =
-            "A share, a percentage from `0 %` to `100 %`; samples by their number in the dataset, from 0; or a table with both.";
+        let description = "A share, a percentage from `0 %` to `100 %`; samples by their number in the dataset, from 0, or, of copies and \
+                           kernels, batches by their number in the run, from 0; or a table with both.";
         let examples = json!(["2 %", [17, 4], { "share": "2 %", "samples": [17, 4] }]);
         json!({ "anyOf": [Share::schema(), Vec::<Count>::schema(), table], "description": description, "examples": examples })
     }
@@ -215,7 +215,7 @@ impl FromNode for Hits {
 fn share_and_samples(section: &Section<'_>) -> Option<Hits> {
     section.documents(&[
         Doc { name: "share", text: "The part that is hit, drawn by the seed.", example: Some("\"2 %\"") },
-        Doc { name: "samples", text: "Samples that are hit, by their number in the dataset, from 0.", example: Some("[17, 4]") },
+        Doc { name: "samples", text: "Samples that are hit, by their number in the dataset, from 0; of copies and kernels, batches by their number in the run.", example: Some("[17, 4]") },
     ]);
     let share = section.plain::<Share>("share").map_or(0, |share| share.0.as_ppm() as u32);
     let samples = section.plain::<Vec<Count>>("samples").unwrap_or_default();
