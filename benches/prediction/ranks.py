@@ -71,10 +71,12 @@ def check(o, count):
     """Equal steps, disjoint, complete; in one process, and as processes."""
     once = {"loader.epochs": 1, "consumer.step": "0 ms"}
     with tempfile.TemporaryDirectory() as folder:
-        trace = lambda rank: os.path.join(folder, f"{rank}.json")
+        # Each process puts its rank into the name.
+        trace = lambda name: os.path.join(folder, f"{name}.json")
         one = report(command(o, "run", once, "--ranks", str(count), "--trace", trace("one")))["measured"]
-        several = as_processes(o, count, once, lambda rank: ("--trace", trace(rank)))
-        read = {"one process": images_of(trace("one")), "processes": [i for rank in range(count) for i in images_of(trace(rank))]}
+        several = as_processes(o, count, once, lambda rank: ("--trace", trace("each")))
+        of_ranks = [image for rank in range(count) for image in images_of(trace(f"each.rank{rank}"))]
+        read = {"one process": images_of(trace("one")), "processes": of_ranks}
     steps = {
         "one process": [rank["steps"] for rank in one["ranks"]],
         "processes": [process["ranks"][0]["steps"] for process in several],
