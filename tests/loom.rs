@@ -338,7 +338,7 @@ fn meet<const N: usize>(often: [u64; N]) {
         }
     });
     let mut parties = parties.collect::<Vec<_>>();
-    let here = parties.pop().expect("there is one");
+    let mut here = parties.pop().expect("there is one");
     let threads: Vec<_> = parties.into_iter().map(thread::spawn).collect();
     here();
     threads.into_iter().for_each(|thread| thread.join().expect("a panic would have ended the model"));
