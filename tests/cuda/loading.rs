@@ -159,22 +159,7 @@ fn every_batch_is_normalized_before_it_comes() {
 
 #[test]
 fn a_consumer_may_leave_after_every_batch_that_was_normalized() {
-    let fake = fake();
-    fake.reset(1, 100_000_000, Duration::from_micros(300));
-    let device = CudaDevice::open(0).expect("a GPU");
-    let step = TrainStep::new(device.context(), 1.0).expect("kernels");
-    let batches = (SAMPLES as usize).div_ceil(BATCH) * EPOCHS as usize;
-    for leave_after in 0..=batches {
-        let mut loader = staged(device.clone(), 2, 0, 1).expect("it starts");
-        let seen = train(&mut loader, &step, leave_after).expect("nothing fails");
-        if leave_after % 2 == 0 {
-            let outcome = loader.close().expect("it ended");
-            assert_eq!((outcome.accounts.delivered, outcome.slots.lent), (seen.len() as u64, 0));
-            assert_eq!(outcome.slots.home + outcome.slots.given_up, outcome.slots.ring);
-        }
-    }
-    drop((device, step));
-    fake.assert_clean();
+    leave_after_every_batch(|device| staged(device, 2, 0, 1).expect("it starts"));
 }
 
 #[test]
@@ -277,13 +262,17 @@ fn copies_as_slow_as_a_modem_lose_nothing() {
 
 #[test]
 fn a_consumer_may_leave_after_every_batch() {
+    leave_after_every_batch(|device| loader(device, 0, 1).expect("it starts"));
+}
+
+fn leave_after_every_batch(start: impl Fn(CudaDevice) -> Loader<CudaDevice>) {
     let fake = fake();
     fake.reset(1, 100_000_000, Duration::from_micros(300));
     let device = CudaDevice::open(0).expect("a GPU");
     let step = TrainStep::new(device.context(), 1.0).expect("kernels");
     let batches = (SAMPLES as usize).div_ceil(BATCH) * EPOCHS as usize;
     for leave_after in 0..=batches {
-        let mut loader = loader(device.clone(), 0, 1).expect("it starts");
+        let mut loader = start(device.clone());
         let seen = train(&mut loader, &step, leave_after).expect("nothing fails");
         // Half of them are only dropped.
         if leave_after % 2 == 0 {
