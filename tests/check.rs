@@ -238,3 +238,12 @@ fn the_crates_own_loader_breaks_nothing() {
         assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());
     }
 }
+
+#[test]
+fn steps_and_pauses_as_long_as_a_scenario_can_have_them_break_nothing() {
+    for set in ["consumer.step=8760 h", "loader.retry_pause=8760 h"] {
+        let scenario = scenario::load("flaky-store", &Overrides::set([set, "loader.retry_pause_most=8760 h"])).unwrap();
+        let checked = check(&scenario).seeds(20).run().unwrap_or_else(|e| panic!("{e}"));
+        assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());
+    }
+}

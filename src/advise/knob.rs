@@ -221,3 +221,27 @@ fn lanes(setup: &mut Setup, factor: f64) -> Option<Step> {
     setup.scenario.loader.lanes = Some(to);
     Some(stepped(from, to))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model, scenario};
+
+    #[test]
+    fn settings_are_raised_on_the_machine_as_it_is() {
+        let staged = scenario::Overrides::set(["loader.device_stage=normalize"]);
+        let scenario = scenario::load("imagenet-p4d", &staged).unwrap();
+        let (mut machine, samples) = (scenario.machine_model().unwrap(), scenario.samples().unwrap().unwrap());
+        let cost = model::KernelCost { fixed: Some(Measured::plain(crate::units::Duration::new(1.0, "ms"))), per_byte: None };
+        machine.kernels.insert("normalize".to_owned(), cost);
+        let setup = Setup::of(&scenario, &machine, &samples).unwrap();
+        for name in ["batches in the device stage", "memory budget", "ring", "lanes", "prefetch"] {
+            let knob = KNOBS.iter().find(|knob| knob.name == name).unwrap();
+            let mut raised = setup.clone();
+            let step = (knob.raise)(&mut raised, 2.0).unwrap_or_else(|| panic!("{name} can be set"));
+            assert!(step.raised > 0.0 && step.from != step.to, "{name}: {step:?}");
+            assert_eq!(format!("{:?}", raised.machine), format!("{:?}", setup.machine), "{name}");
+            assert_ne!(format!("{:?}", raised.scenario), format!("{:?}", setup.scenario), "{name}");
+        }
+    }
+}

@@ -22,8 +22,10 @@ use crate::{
     trace::{Checkpoints, Event, Recorder, TraceHash},
 };
 
-/// When a run of a small scenario is given up.
-const LIMITS: Limits = Limits { polls_per_instant: 200_000, events: 2_000_000, time_ns: 24 * 3600 * 1_000_000_000 };
+/// When a run of a small scenario is given up. Nobody waits for its clock, so that may pass through many of the longest steps and pauses that
+/// a scenario can have.
+const LIMITS: Limits =
+    Limits { polls_per_instant: 200_000, polls: 20_000_000, events: 2_000_000, time_ns: 200 * 365 * 24 * 3600 * 1_000_000_000 };
 
 /// The name under which a panic of the loader is reported.
 pub(super) const NO_PANIC: &str = "no_panic";

@@ -105,6 +105,8 @@ pub enum Timing {
 pub struct Limits {
     /// Polls of tasks without the clock moving: more is a livelock.
     pub polls_per_instant: u64,
+    /// Polls of tasks in all: what sleeps again and again and does nothing else is a livelock too.
+    pub polls: u64,
     /// Events recorded in all.
     pub events: u64,
     /// Simulated time (ns).
@@ -112,9 +114,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Ten million polls an instant, no bound on events, a year.
+    /// Ten million polls an instant, no bound on all polls and on events, a year.
     fn default() -> Limits {
-        Limits { polls_per_instant: 10_000_000, events: u64::MAX, time_ns: 365 * 24 * 3600 * 1_000_000_000 }
+        Limits { polls_per_instant: 10_000_000, polls: u64::MAX, events: u64::MAX, time_ns: 365 * 24 * 3600 * 1_000_000_000 }
     }
 }
 

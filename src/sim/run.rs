@@ -401,6 +401,7 @@ fn next_step<P: SimPayload>(
             Some(_) if tasks.polls() - *before >= limits.polls_per_instant => {
                 return Step::Stall(StallReason::PollsPerInstant(limits.polls_per_instant));
             }
+            Some(_) if tasks.polls() >= limits.polls => return Step::Stall(StallReason::Polls(limits.polls)),
             Some(k) => {
                 let (slot, body) = tasks.begin(k);
                 return Step::Poll(slot, body);

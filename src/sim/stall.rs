@@ -20,6 +20,8 @@ pub enum StallReason {
     Stuck,
     /// Tasks were polled so often without the clock moving: a livelock.
     PollsPerInstant(u64),
+    /// Tasks were polled so often in all.
+    Polls(u64),
     /// So many events were recorded.
     Events(u64),
     /// The clock would have passed this time.
@@ -204,6 +206,7 @@ impl fmt::Display for StallReason {
         match self {
             StallReason::Stuck => write!(f, "nothing can happen any more, and the root task has not finished"),
             StallReason::PollsPerInstant(polls) => write!(f, "tasks were polled {polls} times without the clock moving"),
+            StallReason::Polls(polls) => write!(f, "the limit of {polls} polls of tasks is reached"),
             StallReason::Events(events) => write!(f, "the limit of {events} events is reached"),
             StallReason::Time(limit) => write!(f, "the limit of {limit} of simulated time is reached"),
         }

@@ -1,6 +1,6 @@
 //! Why a text is not a quantity.
 
-use super::{Dimension, Unit, edit_distance};
+use super::{Dimension, Quantity, Unit, edit_distance};
 
 /// What is wrong with the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub struct UnitError {
     what: &'static str,
     example: &'static str,
     units: &'static [Unit],
+    most: Option<String>,
     given: String,
     problem: UnitProblem,
 }
@@ -38,11 +39,12 @@ impl UnitError {
         given: &str,
         problem: UnitProblem,
     ) -> UnitError {
-        UnitError { what, example, units, given: given.to_owned(), problem }
+        UnitError { what, example, units, most: None, given: given.to_owned(), problem }
     }
 
     pub(super) fn of<D: Dimension>(given: &str, problem: UnitProblem) -> UnitError {
-        UnitError::new(D::WHAT, D::EXAMPLE, D::UNITS, given, problem)
+        let most = (D::MOST < f64::MAX).then(|| Quantity::<D>::of_base(D::MOST).to_string());
+        UnitError { most, ..UnitError::new(D::WHAT, D::EXAMPLE, D::UNITS, given, problem) }
     }
 
     /// What is wrong with the text.
@@ -86,6 +88,7 @@ impl UnitError {
                     some => format!("did you mean {}?", some.iter().map(written).collect::<Vec<_>>().join(" or ")),
                 }
             }
+            UnitProblem::TooLarge => self.most.iter().map(|most| format!("it can be {most} at most")).collect(),
             UnitProblem::NoUnit if !self.units.is_empty() => known(),
             _ => String::new(),
         }

@@ -336,6 +336,21 @@ fn a_livelock_is_a_report_and_not_a_hang() {
 }
 
 #[test]
+fn a_task_that_does_nothing_but_sleep_is_a_livelock_too() {
+    let limits = Limits { polls: 1000, ..Limits::default() };
+    let stall = Simulation::<Tags>::new(Config { limits, ..Config::default() })
+        .run(|m| async move {
+            loop {
+                m.sleep(ns(1)).await;
+            }
+            #[expect(unreachable_code, reason = "gives the future its type")]
+            ()
+        })
+        .expect_err("it never ends");
+    assert_eq!((stall.reason, stall.at), (StallReason::Polls(1000), Time(1_000)));
+}
+
+#[test]
 fn simulated_time_has_a_limit() {
     let limits = Limits { time_ns: 1_000, ..Limits::default() };
     let stall = Simulation::<Tags>::new(Config { limits, ..Config::default() })

@@ -3,7 +3,7 @@
 use super::{Broken, Ended, Invariant};
 
 /// A run comes to its end. It is broken by a deadlock, where nothing can happen any more and work is left; by a livelock, where tasks wake
-/// each other without the clock moving; and by a run that reaches a limit of events or of time.
+/// each other without the clock moving; and by a run that reaches a limit of polls, of events or of time.
 pub struct Progress;
 
 impl Invariant for Progress {
