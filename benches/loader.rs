@@ -244,7 +244,7 @@ fn real() {
     for threads in [1, 2] {
         let rounds = (0..5).map(|_| {
             let (cpu, wall) = (cpu_ns(), Instant::now());
-            let loader = Loader::from_source(Shared(source.clone()))
+            let loader = Loader::from_source(source.clone())
                 .fill(16, |_, encoded, out| {
                     out.copy_from_slice(&encoded.data[..16]);
                     Ok(())
@@ -271,27 +271,6 @@ fn real() {
             median(walls) / 1e3,
             median(cpus) / 1e3
         );
-    }
-}
-
-/// One source for several loaders.
-struct Shared(Arc<Memory>);
-
-impl towtank::source::Source for Shared {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn bytes_bound(&self, sample: u64) -> Option<u64> {
-        self.0.bytes_bound(sample)
-    }
-    fn name(&self, sample: u64) -> String {
-        self.0.name(sample)
-    }
-    fn read(&self, sample: u64, into: &mut Vec<u8>, wanted: &dyn Fn() -> bool) -> Result<(), Failure> {
-        self.0.read(sample, into, wanted)
-    }
-    fn try_read(&self, sample: u64, into: &mut Vec<u8>) -> Result<bool, Failure> {
-        self.0.try_read(sample, into)
     }
 }
 

@@ -18,6 +18,7 @@ mod listing;
 mod memory;
 #[cfg(feature = "remote")]
 mod remote;
+mod shared;
 
 pub use folder::Folder;
 pub use listing::FolderError;
