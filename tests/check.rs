@@ -165,6 +165,14 @@ fn found(defect: Defect) -> (&'static str, String, u64) {
 }
 
 #[test]
+fn the_guide_names_every_invariant_and_relation() {
+    let guide = include_str!("../docs/checks.md");
+    for name in check::NAMES {
+        assert!(guide.contains(&format!("\n| `{name}` |")), "docs/checks.md has no row for {name}");
+    }
+}
+
+#[test]
 fn a_loader_without_defects_breaks_nothing() {
     let checked = checked(Defect::None, 100, false);
     assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());

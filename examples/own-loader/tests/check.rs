@@ -1,9 +1,11 @@
-//! The loader under a thousand schedules, costs and faults.
+//! The loader under many schedules, costs, faults and settings, and under every failure that was once found.
 
-use own_loader::{TakesFirst, load};
+use std::{fs, path::Path};
+
+use own_loader::{Batch, TakesFirst, load};
 use towtank::{
     check,
-    check::{Checked, Delivery, Job},
+    check::{Check, Delivery, Failure, Job},
     machine::Tags,
     scenario::{self, Overrides, Scenario},
     sim::SimMachine,
@@ -28,49 +30,79 @@ undecodable = "5 %"
 slow_reads = "10 %"
 "#;
 
-fn scenario() -> Scenario {
-    scenario::parse("checked.toml", SCENARIO, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"))
+fn parsed(name: &str, text: &str) -> Scenario {
+    scenario::parse(name, text, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The loader as the check runs it: what it delivers goes to the consumer that the scenario describes.
-async fn design(takes_first: TakesFirst, machine: SimMachine<Tags>, mut job: Job) {
+/// The loader as the check runs it: what it delivers goes to the consumer that the scenario describes, and so does the error that ends it.
+async fn run(takes_first: TakesFirst, machine: SimMachine<Tags>, mut job: Job) {
     let (plan, settings) = (job.plan().clone(), job.settings().clone());
-    let deliver = async |batch: own_loader::Batch| job.give(Delivery::of(batch.items).skipped(batch.skipped)).await;
-    load(machine, &plan, &settings, takes_first, deliver).await;
+    let deliver = async |Batch { epoch, items, skipped }| job.give(Delivery::of(items).epoch(epoch).skipped(skipped)).await;
+    if let Err(error) = load(machine, &plan, &settings, takes_first, deliver).await {
+        job.fail(error);
+    }
 }
 
-fn checked(takes_first: TakesFirst) -> Checked {
-    let design = move |machine, job| design(takes_first, machine, job);
-    check(&scenario()).design(&design).seeds(1_000).run().unwrap_or_else(|e| panic!("{e}"))
+async fn sound(machine: SimMachine<Tags>, job: Job) {
+    run(TakesFirst::Room, machine, job).await;
+}
+
+async fn defective(machine: SimMachine<Tags>, job: Job) {
+    run(TakesFirst::Permit, machine, job).await;
+}
+
+/// A failure as the scenario that repeats it, choice by choice: what to keep in `regressions/`.
+fn file_of(failure: &Failure) -> String {
+    let shrunk = &failure.shrunk;
+    check::written("checked.toml", SCENARIO, &Overrides::default(), &shrunk.case, &shrunk.finding, &shrunk.run)
+        .unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn holds(check: Check<'_>) {
+    let checked = check.run().unwrap_or_else(|e| panic!("{e}"));
+    if let Some(failure) = checked.failures.first() {
+        panic!("{}\n{}", failure.story(), file_of(failure));
+    }
 }
 
 #[test]
 fn it_is_right_under_a_thousand_seeds() {
-    let checked = checked(TakesFirst::Room);
-    assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());
-    assert_eq!(checked.seeds, 1_000);
+    holds(check(&parsed("checked.toml", SCENARIO)).design(&sound).seeds(1_000));
+}
+
+#[test]
+fn it_is_right_under_other_settings_and_faults_too() {
+    holds(check(&parsed("checked.toml", SCENARIO)).design(&sound).seeds(500).swarm(true));
 }
 
 #[test]
 fn permits_taken_in_the_wrong_order_are_found_and_told() {
-    let checked = checked(TakesFirst::Permit);
+    let checked = check(&parsed("checked.toml", SCENARIO)).design(&defective).seeds(1_000).run();
+    let checked = checked.unwrap_or_else(|e| panic!("{e}"));
     let failure = checked.failures.first().expect("it deadlocks when reads overtake each other");
-    let story = failure.story();
+    let (story, file) = (failure.story(), file_of(failure));
     // What a failure looks like: `cargo test -- --nocapture` shows it.
-    println!("{story}");
+    println!("{story}\n{file}");
     assert_eq!(failure.shrunk.finding.invariant, "progress");
     assert!(story.contains("waits for a permit of `decoding`, of which 2 of 2 are out: worker #"), "{story}");
+    let again = check::replays("failure.toml", &file, &defective, &failure.shrunk.finding);
+    assert!(again.unwrap_or_else(|e| panic!("{e}")), "what was found is found again");
+}
 
-    // The smallest case that fails, as a scenario; `check::replays` repeats it choice by choice.
-    let shrunk = &failure.shrunk;
-    let overrides = Overrides::default();
-    let file = check::written("checked.toml", SCENARIO, &overrides, &shrunk.case, &shrunk.finding, &shrunk.run);
-    let file = file.unwrap_or_else(|e| panic!("{e}"));
-    println!("{file}");
-    let again = |takes_first| {
-        let design = move |machine, job| design(takes_first, machine, job);
-        check::replays("failure.toml", &file, &design, &shrunk.finding).unwrap_or_else(|e| panic!("{e}"))
-    };
-    assert!(again(TakesFirst::Permit), "what was found is found again");
-    assert!(!again(TakesFirst::Room), "and not once it is mended");
+#[test]
+fn what_was_once_found_stays_mended() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions");
+    let mut files = 0;
+    for entry in fs::read_dir(folder).expect("a folder of failures") {
+        let path = entry.expect("a file").path();
+        let name = path.display().to_string();
+        let failure = parsed(&name, &fs::read_to_string(&path).expect("a failure"));
+        let mended = check::replay(&failure, &sound).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(mended.finding, None, "{name}");
+        // A schedule fits the loader that it was found in; one that breaks nothing any more even there would show nothing.
+        let broken = check::replay(&failure, &defective).unwrap_or_else(|e| panic!("{e}"));
+        assert!(broken.finding.is_some(), "{name} breaks the defective loader no longer: find the failure anew");
+        files += 1;
+    }
+    assert!(files > 0, "there is no failure to repeat");
 }
