@@ -207,6 +207,26 @@ fn a_failure_is_shrunk_to_what_it_takes() {
     let (_, story, samples) = found(Defect::Deadlock);
     assert_eq!(samples, 1, "{story}");
     assert!(story.contains("stalled at") && story.contains("worker"), "who waited: {story}");
+    assert!(story.contains("`check::replay` repeats that, in the tests of `check::checked::"), "{story}");
+}
+
+#[test]
+fn a_story_tells_the_settings_that_are_not_as_usual() {
+    let drops = Overrides::set(["loader.drop_last=true", "loader.errors=skip", "ranks.count=2", "loader.tail=drop"]);
+    let scenario = scenario::load("slow-consumer", &drops).unwrap();
+    // Nothing is loaded at all.
+    let design = |_, job: Job| async move { drop(job) };
+    let checked = check(&scenario).design(&design).seeds(1).shrinks(false).run().unwrap();
+    let story = checked.failures[0].story();
+    assert!(story.contains("ranks = 2, tail = \"drop\", drop_last = true, errors = \"skip\""), "{story}");
+}
+
+#[test]
+fn a_dataset_that_is_cut_to_less_than_a_sample_for_each_rank_says_what_to_do() {
+    let scenario = scenario::load("cluster-1000", &Overrides::default()).unwrap();
+    let wrong = check(&scenario).seeds(1).run().err().expect("64 samples for 1000 ranks").to_string();
+    assert!(wrong.contains("`--samples 4000`"), "{wrong}");
+    assert!(check(&scenario).samples(4000).seeds(1).run().unwrap().failures.is_empty());
 }
 
 #[test]

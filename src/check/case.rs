@@ -66,10 +66,18 @@ impl Base {
         let uncut = scenario.clone();
         let kept = whole.min(samples_most.max(1));
         cut(&mut scenario, kept);
+        let world = u64::from(scenario.ranks.count.max(scenario.loader.world));
         if kept < whole {
             // Four batches of each rank at least, since little happens in one.
-            let world = u64::from(scenario.ranks.count.max(scenario.loader.world));
             scenario.loader.batch = scenario.loader.batch.min((kept / world / 4).max(1));
+        }
+        if kept < whole && kept < world {
+            let wrong = format!("cut to {kept} samples, the dataset has none for some of {world} ranks");
+            let wrong = Diagnostic::new(wrong).expected("a sample for each rank at least");
+            let enough = whole.min(world.saturating_mul(4));
+            return Err(wrong
+                .hint(format!("cut it to more with `--samples {enough}`, or check fewer ranks, such as `--set ranks.count=8`"))
+                .into());
         }
         let base = Base { machine, samples, machines: Mutex::default(), scenario, uncut, whole };
         base.settings(&base.scenario).map(|_| base)

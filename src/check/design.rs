@@ -45,6 +45,11 @@ use crate::{
 pub trait Design: Send + Sync {
     /// Runs one rank, from its first sample to its end.
     fn load(&self, machine: SimMachine<Tags>, job: Job) -> Pin<Box<dyn Future<Output = ()>>>;
+
+    /// What the file of a failure calls it, so that nobody repeats it with another loader: its type, where it says nothing else.
+    fn name(&self) -> &str {
+        std::any::type_name::<Self>()
+    }
 }
 
 impl<F, R> Design for F
@@ -60,7 +65,16 @@ where
 /// The loader of this crate.
 pub struct OwnLoader;
 
+impl OwnLoader {
+    /// Its name.
+    pub const NAME: &str = "towtank";
+}
+
 impl Design for OwnLoader {
+    fn name(&self) -> &str {
+        OwnLoader::NAME
+    }
+
     fn load(&self, machine: SimMachine<Tags>, job: Job) -> Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(async move {
             let Job { resolved, consumer, mut barrier, seen, .. } = job;

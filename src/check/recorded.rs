@@ -84,6 +84,8 @@ pub struct Judged {
     pub epochs: u64,
     /// Every invariant, those that were judged first.
     pub verdicts: Vec<(&'static str, Verdict)>,
+    /// What shows that a trace is of another run than the scenario's, with the way to what it is of.
+    pub differences: Vec<String>,
 }
 
 impl Judged {
@@ -252,7 +254,18 @@ impl TraceCheck {
             self.shown().into_iter().map(|(name, held)| (name, self.verdict(name, held))).collect();
         verdicts.sort_by_key(|(_, verdict)| matches!(verdict, Verdict::NotJudged(_)));
         verdicts.extend(NOT_SHOWN.map(|(name, why)| (name, Verdict::NotJudged(why.to_owned()))));
-        Ok(Judged { traces: self.traces, epochs: self.judged, verdicts })
+        let differences = self.differences();
+        Ok(Judged { traces: self.traces, epochs: self.judged, verdicts, differences })
+    }
+
+    /// What shows that a trace is of another run than the scenario's.
+    fn differences(&self) -> Vec<String> {
+        let planned = self.asked.batch;
+        // An epoch may be less than a batch, but never has more in one.
+        let batch = |trace: &Recorded| trace.header.batch.unwrap_or(trace.largest_batch.max(planned));
+        let other = self.traces.iter().map(batch).find(|batch| *batch != planned);
+        let told = |batch| format!("the trace has batches of {batch}, the scenario of {planned}: `--set loader.batch={batch}`");
+        other.map(told).into_iter().collect()
     }
 
     /// What each invariant comes to where it is not broken: held, in words, or why it is not judged.

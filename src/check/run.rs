@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     case::{Base, Case},
-    design::{Design, Got, Job, RankEnd, Seen},
+    design::{Design, Got, Job, OwnLoader, RankEnd, Seen},
     invariant::{self, Account, Asked, Broken, Ended},
 };
 use crate::{
@@ -39,6 +39,8 @@ pub struct Run {
     pub events: Vec<Event>,
     /// Hashes on its way.
     pub checkpoints: Checkpoints,
+    /// Name of the loader, where it is not this crate's.
+    pub design: Option<String>,
     /// What consumers got, rank after rank, each in order.
     pub got: Vec<Got>,
     /// How ranks ended that did.
@@ -175,6 +177,7 @@ fn simulate(
         Err(payload) => Run { panic: Some(Failure::panicked(&*payload).message.to_string()), ..Run::default() },
     };
     Seen { got: run.got, ends: run.ends } = std::mem::take(&mut *seen.borrow_mut());
+    run.design = Some(design.name()).filter(|name| *name != OwnLoader::NAME).map(str::to_owned);
     run.tape = journal.tape();
     run.got.sort_by_key(|got| got.rank);
     run.leaves = consumer.leave_after.is_some();

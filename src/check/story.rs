@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     failure::FailureKind,
+    scenario::{OnErrors, Order, Scenario},
     sim::{Chooser, Timing},
     trace::{Event, Kind, StageId},
     units::counted,
@@ -37,6 +38,11 @@ impl Failure {
             );
             tell(&mut text, "  before", &before);
         }
+        if let Some(design) = &run.design {
+            let again =
+                format!("`check::written` makes a file of this, and `check::replay` repeats that, in the tests of `{design}`");
+            tell(&mut text, "  again", &again);
+        }
         text
     }
 }
@@ -51,6 +57,10 @@ pub fn story(scenario: &str, case: &Case, finding: &Finding, run: &Run) -> Strin
     let samples = format!("{} in {epochs}, batches of {}", count(&case.scenario), loader.batch);
     tell(&mut text, "  samples", &samples);
     tell(&mut text, "  lanes", &format!("{}, on threads: {}", number(loader.lanes), number(loader.threads)));
+    let settings = settings(case);
+    if !settings.is_empty() {
+        tell(&mut text, "  settings", &settings);
+    }
     let faults = faults(case);
     if !faults.is_empty() {
         tell(&mut text, "  faults", &faults);
@@ -103,6 +113,41 @@ pub(super) const FAMILIES: [&str; 12] = [
     "failed_kernels",
     "slow_kernels",
 ];
+
+/// Settings that change what a loader has to do, where they are not as usual; as a scenario has them.
+fn settings(case: &Case) -> String {
+    let Scenario { loader, ranks, consumer, .. } = &case.scenario;
+    let quoted = |name: &str, value: &dyn std::fmt::Display| format!("{name} = \"{value}\"");
+    let mut all = Vec::new();
+    if ranks.count > 1 || loader.world > 1 {
+        all.push(format!("ranks = {}", ranks.count.max(loader.world)));
+        all.push(quoted("tail", &loader.tail));
+    }
+    if loader.drop_last {
+        all.push("drop_last = true".to_owned());
+    }
+    if loader.order != Order::Plan {
+        all.push(quoted("order", &loader.order));
+    }
+    if loader.errors != OnErrors::Fail {
+        all.push(quoted("errors", &loader.errors));
+    }
+    if loader.retries > 0 {
+        all.push(format!("retries = {}", loader.retries));
+    }
+    let deadlines = [("fetch_deadline", loader.fetch_deadline), ("decode_deadline", loader.decode_deadline)];
+    all.extend(deadlines.iter().filter_map(|(name, deadline)| Some(quoted(name, deadline.as_ref()?))));
+    if let Some(stage) = &loader.device_stage {
+        all.push(quoted("device_stage", stage));
+    }
+    if let Some(batches) = consumer.leave_after {
+        all.push(format!("leave_after = {batches}"));
+    }
+    if let Some(batch) = case.resume_after {
+        all.push(format!("resume_after = {batch}"));
+    }
+    all.join(", ")
+}
 
 fn faults(case: &Case) -> String {
     let all = FAMILIES.iter().zip(families(&case.scenario.faults));

@@ -135,6 +135,7 @@ fn fields(case: &Case, finding: &Finding, run: &Run) -> Vec<(String, Option<Stri
         put("faults.truncated_keep", None);
     }
     put("replay.invariant", quoted(&finding.invariant));
+    put("replay.design", run.design.as_ref().and_then(|name| quoted(name)));
     match &case.chooser {
         Chooser::Fifo => {}
         Chooser::Random(seed) => put("replay.random", number(*seed)),

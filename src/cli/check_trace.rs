@@ -84,6 +84,9 @@ fn tell(scenario: &Scenario, files: &[PathBuf], judged: &Judged) -> io::Result<(
         names if names.is_empty() => writeln!(out, "  nothing is broken")?,
         names => writeln!(out, "  broken: {names}")?,
     }
+    for difference in &judged.differences {
+        writeln!(out, "  note: {}", printable(difference))?;
+    }
     out.flush()
 }
 
@@ -105,7 +108,7 @@ fn tell_json(scenario: &Scenario, files: &[PathBuf], judged: &Judged) -> io::Res
         }
     });
     let (traces, invariants): (Vec<_>, Vec<_>) = (traces.collect(), invariants.collect());
-    let report = json!({ "scenario": scenario.name, "epochs": judged.epochs, "traces": traces, "invariants": invariants });
+    let report = json!({ "scenario": scenario.name, "epochs": judged.epochs, "traces": traces, "invariants": invariants, "differences": judged.differences });
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &report)?;
     writeln!(out)?;

@@ -43,11 +43,15 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Ending> {
         let rest = missing.len().saturating_sub(NAMED);
         let more = if rest > 0 { format!(" and {} more", Count(rest as u64)) } else { String::new() };
         let named: Vec<String> = missing[..missing.len() - rest].iter().map(|index| format!("`{index}/{of}`")).collect();
-        say(&format!(
-            "note: of {of} shards {} not here, so their seeds were not looked at: {}{more}",
+        let why = format!(
+            "of {of} shards {} not here, so their seeds were not looked at: {}{more}",
             is_are(&missing),
             named.join(", ")
-        ));
+        );
+        if !args.partial {
+            return Err(Diagnostic::new(why).hint("`--partial` adds up those that are here").into());
+        }
+        say(&format!("note: {why}"));
     }
     let broken = merged["failures"].as_array().map_or(0, Vec::len) as u64 + merged["more_failures"].as_u64().unwrap_or(0);
     let mut out = io::stdout().lock();

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::json;
 use towtank::{
     check::{self, OwnLoader},
-    document::printable,
+    document::{Diagnostic, printable},
     scenario::{self, Overrides},
 };
 
@@ -13,6 +13,12 @@ use super::{Ending, args::ReplayArgs, check::Quiet, output::say};
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Ending> {
     let scenario = scenario::load(&args.file, &Overrides::default())?;
+    if let Some(design) = scenario.replay.as_ref().and_then(|replay| replay.design.as_ref()) {
+        let why =
+            format!("`{}` was found in a loader of somebody's own, `{design}`, which this program does not have", scenario.name);
+        let wrong = Diagnostic::new(why).at(scenario.places.of("replay.design"));
+        return Err(wrong.hint("repeat it by `towtank::check::replay` in the tests of that loader").into());
+    }
     let quiet = Quiet::start();
     let replayed = check::replay(&scenario, &OwnLoader);
     drop(quiet);

@@ -12,6 +12,8 @@ use crate::{
 pub struct Replay {
     /// Name of the invariant that it broke.
     pub invariant: String,
+    /// The loader that broke it, where that is not this crate's.
+    pub design: Option<String>,
     /// The schedule.
     pub chooser: Chooser,
     /// Whether things take time.
@@ -117,6 +119,7 @@ pub(super) fn resolve(typed: &typed::Replay, errors: &Errors) -> Option<Replay> 
     let is_abstract = typed.abstract_time.as_ref().is_some_and(|typed| typed.value);
     Some(Replay {
         invariant: invariant.value.clone(),
+        design: typed.design.as_ref().map(|design| design.value.clone()),
         chooser,
         timing: if is_abstract { Timing::Abstract } else { Timing::Modelled },
         resume_after: typed.resume_after.as_ref().map(|k| k.value.0),

@@ -243,6 +243,8 @@ typed! {
     pub(super) struct Replay {
         /// What `towtank check` found broken.
         invariant: String = "exactly_once",
+        /// The loader that it was found in, where that is one of somebody's own: only the tests of that loader can repeat it.
+        design: String = "my_loader::Loader",
         /// The choices that differ from first come, first served; none when left out.
         tape: super::replay::Choices,
         /// Seed of a schedule by chance, instead of a tape.

@@ -21,6 +21,23 @@ fn told(output: &std::process::Output) -> String {
 }
 
 #[test]
+fn what_is_of_another_run_is_told_with_the_way_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = scenario(&folder);
+    let output = towtank(&["check", &file, "--trace", FIXTURE, "--set", "loader.batch=5"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = told(&output);
+    assert!(text.contains("note: the trace has batches of 4, the scenario of 5: `--set loader.batch=4`"), "{text}");
+
+    let timeline = folder.path().join("timeline.json");
+    let output = towtank(&["sim", "slow-consumer", "--set", "dataset.count=32", "--trace", timeline.to_str().unwrap()]);
+    assert!(timeline.exists(), "{}", stderr(&output));
+    let output = towtank(&["check", &file, "--trace", timeline.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("this is a trace for Perfetto"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_sound_trace_holds_and_what_it_cannot_show_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let output = towtank(&["check", &scenario(&folder), "--trace", FIXTURE]);

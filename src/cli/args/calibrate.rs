@@ -53,7 +53,8 @@ Examples:
       in seconds, as `compare` does by itself
   towtank calibrate --data ~/photos --out node.toml
       on your own images, as a file to take elsewhere
-  towtank sim imagenet-local --set machine=node.toml
+  towtank explain imagenet-local --set machine=node.toml
+      what would limit ImageNet there
 
 It measures what decoding, reading, copying, waking and scheduling cost on this computer, and says how sure that is. A model \
 holds for one decoder and one size of images: those of SCENARIO.";

@@ -11,6 +11,9 @@ pub(crate) struct MergeArgs {
     /// Reports of `towtank check --json`, of the same scenario
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Add up the shards that are here, where others are missing
+    #[arg(long)]
+    pub(crate) partial: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -19,4 +22,5 @@ Examples:
   towtank check my.toml --swarm --shard 1/2 --json > 1.json
   towtank merge 0.json 1.json
 
-Exit code 1: a shard found something broken.";
+The report is JSON, as that of `check --json` is.
+Exit codes: 1 a shard found something broken, 2 a shard is missing, or is of another search.";

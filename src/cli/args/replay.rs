@@ -19,5 +19,5 @@ Examples:
   towtank replay failures/flaky-store-4711.toml
   towtank sim failures/flaky-store-4711.toml --trace failure.json
 
-A file that is kept in scenarios/regressions/ is repeated by `cargo test`.
+A failure of a loader of one's own is repeated by `towtank::check::replay` in the tests of that loader.
 Exit code 1: it still fails; 0: it does not.";

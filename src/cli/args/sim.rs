@@ -37,8 +37,8 @@ const EXAMPLES: &str = "\
 Examples:
   towtank sim quickstart
       on this computer, if calibrated
-  towtank sim slow-store --set store.connections=17
-  towtank sim slow-store --set \"store.first_byte=42.5 ms\"
+  towtank sim flaky-store --set store.connections=17
+  towtank sim flaky-store --set \"store.first_byte=42.5 ms\"
   towtank sim imagenet-s3 --set machine=my-machine.toml
   towtank sim quickstart --ranks 4
       four ranks on one node, at a barrier after every step

@@ -3,6 +3,7 @@
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Header, VERSION};
+use crate::report::Perfetto;
 
 /// What is wrong with a line.
 #[derive(Debug)]
@@ -158,6 +159,12 @@ const BATCH: &str = r#"{"epoch": 0, "asked": 0.0, "got": 0.2, "done": 0.3, "samp
 fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Wrong> {
     const HINT: &str = "every line is one JSON object, with numbers as JSON has them: no NaN, no Infinity";
     let text = text.trim_ascii_end();
+    if text.starts_with(Perfetto::START.as_bytes()) {
+        let wrong = Wrong::new("this is a trace for Perfetto, as `--trace` of `sim`, `run` and `compare` writes it");
+        return Err(wrong
+            .expected("one that a training loop recorded")
+            .hint("`docs/record.py` records one, `docs/trace-format.md` says how"));
+    }
     if text.trim_ascii_start().first() != Some(&b'{') {
         return Err(Wrong::new("this line is no JSON object").expected("`{`").hint(HINT));
     }
