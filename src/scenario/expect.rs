@@ -269,6 +269,15 @@ pub(super) fn name_the_rank(verdicts: &mut [Verdict], ranks: &[RankMetrics]) {
     }
 }
 
+/// Says of what was expected of all samples that it was found of those alone that came before the loader ended.
+pub(super) fn only_so_far(verdicts: &mut [Verdict]) {
+    for verdict in
+        verdicts.iter_mut().filter(|verdict| verdict.held && ["exactly_once", "order_kept"].contains(&&verdict.name[..]))
+    {
+        verdict.found = "so it is, as far as the loader came".to_owned();
+    }
+}
+
 /// `throughput` of `expect.throughput`.
 fn name_of(path: &str) -> String {
     path.trim_start_matches("expect.").to_owned()

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Codec, Deliveries, DeviceStage, Found, Resize, Samples, Scenario, Verdict, ended::Ended, expect::name_the_rank};
+use super::{
+    Codec, Deliveries, DeviceStage, Found, Resize, Samples, Scenario, Verdict,
+    ended::Ended,
+    expect::{name_the_rank, only_so_far},
+};
 use crate::{
     codec::{self, Decoder, DecoderError, Target},
     device::{
@@ -264,6 +268,9 @@ impl Scenario {
         metrics.tell_peaks(&peaks);
         let mut verdicts = self.expect.check(&Found::of(&metrics, &findings));
         name_the_rank(&mut verdicts, &metrics.ranks);
+        if error.is_some() {
+            only_so_far(&mut verdicts);
+        }
         Ok(Measured { metrics, outcome, verdicts, error, failed_rank, leaf_times, recorder })
     }
 

@@ -3,7 +3,10 @@
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use super::{
-    Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict, deliveries::Findings, ended::Ended, expect::name_the_rank,
+    Consumer, Deliveries, Found, Ranks, Samples, Scenario, Verdict,
+    deliveries::Findings,
+    ended::Ended,
+    expect::{name_the_rank, only_so_far},
 };
 use crate::{
     designs::{WorkerProcesses, worker_processes::DataLoader},
@@ -132,6 +135,9 @@ impl Scenario {
         metrics.tell_peaks(&peaks);
         let mut verdicts = self.expect.check(&Found::of(&metrics, &findings));
         name_the_rank(&mut verdicts, &metrics.ranks);
+        if error.is_some() {
+            only_so_far(&mut verdicts);
+        }
         let steps = ended.tally.polls + ended.tally.fired;
         Ok(Simulated { metrics, outcome, verdicts, error, failed_rank, steps, recorder: ended.recorder })
     }
