@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use towtank::{
     check::{self, Checked, Failure, Mark, OwnLoader, Schedules, Step},
     document::{Diagnostic, printable, shell_word},
+    fault::Hits,
     scenario::{self, MachineChoice, REFERENCE, Scenario},
     units::{Count, counted},
 };
@@ -45,6 +46,9 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Ending> {
     }
     if scenario.machine == MachineChoice::This {
         say(&format!("note: checked on `{REFERENCE}`, so that what is found is found again anywhere"));
+    }
+    if scenario.faults.stalled != Hits::NONE && scenario.loader.fetch_deadline.is_none() {
+        say("note: reads that are never answered (`faults.stalled`) hang any loader without `loader.fetch_deadline`");
     }
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
     can_be_written(&folder)?;

@@ -75,6 +75,9 @@ fn wrong(file: &str, why: &str) -> Ending {
 
 fn read(path: &Path) -> Result<Shard, Ending> {
     let file = path.display().to_string();
+    if path.is_dir() {
+        return Err(wrong(&file, "is a folder"));
+    }
     let text = fs::read_to_string(path).map_err(|e| wrong(&file, &format!("cannot be read: {e}")))?;
     let report: Value = serde_json::from_str(&text).map_err(|e| wrong(&file, &format!("is not JSON: {e}")))?;
     let count = |value: &Value| value.is_u64();

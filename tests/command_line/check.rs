@@ -132,6 +132,7 @@ fn shards_add_up() {
     let other = towtank(&["merge", &first, folder.path().join("none.json").to_str().unwrap()]);
     assert_eq!(other.status.code(), Some(2));
     assert!(stderr(&other).contains("cannot be read"), "{}", stderr(&other));
+    refused(&[&folder.path().to_str().unwrap().to_owned()], "is a folder");
 }
 
 #[test]
@@ -142,6 +143,7 @@ fn a_failure_is_shrunk_written_and_repeated_with_the_same_hash() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let story = stderr(&output);
     assert!(story.contains("progress is broken") && story.contains("the store never answers"), "{story}");
+    assert!(story.contains("note: reads that are never answered (`faults.stalled`) hang any loader"), "{story}");
     let found = report(&output)["failures"][0].clone();
     assert_eq!((&found["invariant"], &found["samples"]), (&Value::from("progress"), &Value::from(1)), "{found}");
     assert_eq!(found["before"]["samples"], 64, "{found}");
