@@ -9,7 +9,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use towtank::{
     check,
-    check::{Checked, Job, Schedule, relation},
+    check::{Checked, Job, Mark, Schedule, relation},
     draw::{Purpose, draw},
     loader::Skipped,
     machine::{Item, Machine, Op, Tags, Work},
@@ -177,6 +177,16 @@ fn a_loader_without_defects_breaks_nothing() {
     let checked = checked(Defect::None, 100, false);
     assert!(checked.failures.is_empty(), "{}", checked.failures[0].story());
     assert_eq!(checked.seeds, 100);
+}
+
+#[test]
+fn what_had_nothing_to_be_compared_with_is_not_counted_as_compared() {
+    let checked = checked(Defect::None, 300, false);
+    assert!(checked.coverage.of(Mark::Again) > 0 && checked.coverage.of(Mark::Sequential) > 0);
+    // It has no states, so no run and no ranks went on from any.
+    assert_eq!([Mark::Resumed, Mark::Redealt].map(|mark| checked.coverage.of(mark)), [0, 0]);
+    let compared = [Mark::Again, Mark::Sequential, Mark::OtherSeed].map(|mark| checked.coverage.of(mark)).iter().sum::<u64>();
+    assert_eq!(checked.runs, checked.seeds + compared);
 }
 
 #[test]

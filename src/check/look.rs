@@ -7,7 +7,7 @@ use super::{
     plan::{self, PLAN_WHOLE},
     redeal::{self, REDEAL_EXACT},
     relation,
-    run::{Finding, Run, run},
+    run::{Compared, Finding, Run, run},
     swarm::{Compare, plan_case},
 };
 use crate::document::Trouble;
@@ -50,28 +50,27 @@ pub(super) fn judge(
 ) -> Result<Looked, Trouble> {
     let mut reached = Reached::of(&run);
     let mut finding = run.judge(&case, only);
-    let mut runs = 1;
+    let mut others = Compared::new(base, design);
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     if finding.is_none() && run.panic.is_none() {
-        runs = 2;
+        let mut mark = None;
         finding = match compare {
             Compare::Again if wanted(relation::SAME_RUN) => {
-                reached.mark(Mark::Again);
-                relation::same_run(base, &case, design, &run)?
+                mark = Some(Mark::Again);
+                relation::same_run(&mut others, &case, &run)?
             }
             Compare::Sequential if wanted(relation::SAME_ORDER) => {
-                reached.mark(Mark::Sequential);
-                relation::same_order(base, &case, design, &run)?
+                mark = Some(Mark::Sequential);
+                relation::same_order(&mut others, &case, &run)?
             }
             Compare::Redealt(part) if case.scenario.consumer.leave_after.is_none() && wanted(REDEAL_EXACT) => {
+                mark = Some(Mark::Redealt);
                 let batches = run.got_by(0).count() as u64;
                 let k = case.resume_after.unwrap_or((part * batches) >> 32);
-                reached.mark(Mark::Redealt);
                 case.resume_after = Some(k);
-                redeal::redeal(base, &case, design, &run, k)?
+                redeal::redeal(&mut others, &case, &run, k)?
             }
             Compare::OtherPlan if wanted(PLAN_WHOLE) => {
-                runs = 1;
                 reached.mark(Mark::PlanDrawn);
                 let drawn = plan_case(&case.scenario);
                 // A world that does not fit together is none.
@@ -84,32 +83,32 @@ pub(super) fn judge(
                 }
             }
             Compare::OtherSeed if wanted(relation::SEEDS_DIFFER) => {
-                reached.mark(Mark::OtherSeed);
-                relation::other_seed(base, &case, design, &run)?
+                mark = Some(Mark::OtherSeed);
+                relation::other_seed(&mut others, &case, &run)?
             }
-            Compare::Resumed(_) if case.scenario.consumer.leave_after.is_none() && wanted(relation::RESUME_EXACT) => {
-                let Compare::Resumed(part) = compare else { unreachable!("matched above") };
+            Compare::Resumed(part) if case.scenario.consumer.leave_after.is_none() && wanted(relation::RESUME_EXACT) => {
+                mark = Some(Mark::Resumed);
                 let batches = run.plans.first().map_or(0, |_| run.got_by(0).count()) as u64;
                 let k = case.resume_after.unwrap_or((part * batches) >> 32);
                 match batches {
                     0 => None,
                     _ => {
-                        reached.mark(Mark::Resumed);
                         case.resume_after = Some(k);
-                        relation::resume(base, &case, design, &run, k)?
+                        relation::resume(&mut others, &case, &run, k)?
                     }
                 }
             }
-            _ => {
-                runs = 1;
-                None
-            }
+            _ => None,
         };
+        // Where there was nothing to go on from, or no order to keep, nothing ran.
+        if let Some(mark) = mark.filter(|_| others.runs > 0) {
+            reached.mark(mark);
+        }
         if finding.as_ref().is_none_or(|finding| ![relation::RESUME_EXACT, REDEAL_EXACT].contains(&finding.invariant)) {
             case.resume_after = case.resume_after.filter(|_| only.is_some());
         }
     }
-    Ok(Looked { case, run, finding, reached, runs })
+    Ok(Looked { case, run, finding, reached, runs: 1 + others.runs })
 }
 
 /// What a run must be compared with for this invariant or relation to be looked at.

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{
-    case::{Base, Case},
-    design::Design,
+    case::Case,
     invariant::{Broken, of_rank},
     relation::failed,
-    run::{Finding, From, NO_PANIC, Run, run},
+    run::{Compared, Finding, From, NO_PANIC, Run},
     swarm::pick,
 };
 use crate::{
@@ -27,7 +26,7 @@ const RANKS_MOST: u64 = 4;
 
 /// Joins the states after batch `k` of every rank, has another world go on, and then another one. Where a sample failed, a rank has no
 /// such batch, or ranks are in different epochs, it says nothing.
-pub(super) fn redeal(base: &Base, case: &Case, design: &dyn Design, whole: &Run, k: u64) -> Result<Option<Finding>, Trouble> {
+pub(super) fn redeal(others: &mut Compared<'_>, case: &Case, whole: &Run, k: u64) -> Result<Option<Finding>, Trouble> {
     let seed = case.scenario.seed;
     let Some(settings) = whole.plans.first().map(|plan| plan.settings.clone()) else { return Ok(None) };
     // What a tail leaves out is no rank's, and who has it is another question in another world.
@@ -56,14 +55,14 @@ pub(super) fn redeal(base: &Base, case: &Case, design: &dyn Design, whole: &Run,
         (on.scenario.loader.rank, on.scenario.loader.world) = (0, on.scenario.ranks.count);
         let ranks = usize::from(on.scenario.ranks.count);
         // A world that does not fit together is none, but the state has to fit.
-        let Ok(plans) = base.plans(&on.scenario) else { return Ok(None) };
+        let Ok(plans) = others.base.plans(&on.scenario) else { return Ok(None) };
         for plan in plans {
             let resumed = crate::loader::Settings { resume: Some(joined.clone()), ..plan.settings };
             if let Err(SettingsError::Resume(error)) = resumed.resolve() {
                 return Ok(Some(told(format!("{ranks} ranks cannot go on from the states of {}: {error}", states.len()))));
             }
         }
-        let rest = run(base, &on, design, Some(&From::States(vec![joined; ranks])))?;
+        let rest = others.run(&on, Some(&From::States(vec![joined; ranks])))?;
         if let Some(Finding { invariant, broken }) = rest.judge(&on, None) {
             let why =
                 format!("{ranks} ranks going on after batch {after} of {}, {invariant} is broken: {}", states.len(), broken.why);
@@ -113,7 +112,7 @@ fn positions(of: &Run, k: u64, samples: u64) -> BTreeSet<(u32, u64)> {
 mod tests {
     use super::*;
     use crate::{
-        check::OwnLoader,
+        check::{Base, OwnLoader, run::run},
         scenario::{Overrides, load},
         sim::{Chooser, Timing},
     };
@@ -127,7 +126,7 @@ mod tests {
         let case = Case { scenario, chooser: Chooser::Fifo, timing: Timing::Modelled, resume_after: None };
         let mut whole = run(&base, &case, &OwnLoader, None).expect("it runs");
         change(&mut whole);
-        redeal(&base, &case, &OwnLoader, &whole, 1).expect("it runs")
+        redeal(&mut Compared::new(&base, &OwnLoader), &case, &whole, 1).expect("it runs")
     }
 
     #[test]

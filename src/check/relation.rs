@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, fmt::Write};
 
 use super::{
-    case::{Base, Case},
-    design::{Design, Got},
+    case::Case,
+    design::Got,
     invariant::{Broken, of_rank},
-    run::{Finding, From, NO_PANIC, Run, run},
+    run::{Compared, Finding, From, NO_PANIC, Run},
 };
 use crate::{
     document::Trouble,
@@ -32,13 +32,13 @@ pub const SEEDS_DIFFER: &str = "seeds_differ";
 const LEAST: usize = super::invariant::EpochsDiffer::LEAST;
 
 /// Runs the case with the next seed, and compares the first samples of a shuffled order.
-pub(super) fn other_seed(base: &Base, case: &Case, design: &dyn Design, first: &Run) -> Result<Option<Finding>, Trouble> {
+pub(super) fn other_seed(others: &mut Compared<'_>, case: &Case, first: &Run) -> Result<Option<Finding>, Trouble> {
     if first.plans.iter().any(|plan| plan.settings.order != Order::Plan || plan.settings.shuffle.is_none()) {
         return Ok(None);
     }
     let mut other = case.clone();
     other.scenario.seed = case.scenario.seed.wrapping_add(1);
-    let second = run(base, &other, design, None)?;
+    let second = others.run(&other, None)?;
     for rank in 0..first.plans.len() as u16 {
         let samples = |run: &Run| -> Vec<u64> {
             run.got_by(rank).flat_map(|got| &got.items).filter(|item| item.epoch == 0).map(|item| item.sample).collect()
@@ -58,8 +58,8 @@ pub(super) fn other_seed(base: &Base, case: &Case, design: &dyn Design, first: &
 }
 
 /// Runs the case again and compares event by event.
-pub(super) fn same_run(base: &Base, case: &Case, design: &dyn Design, first: &Run) -> Result<Option<Finding>, Trouble> {
-    let second = run(base, case, design, None)?;
+pub(super) fn same_run(others: &mut Compared<'_>, case: &Case, first: &Run) -> Result<Option<Finding>, Trouble> {
+    let second = others.run(case, None)?;
     Ok(difference(first, &second).map(|broken| Finding { invariant: SAME_RUN, broken }))
 }
 
@@ -133,7 +133,7 @@ fn words(event: Option<&Event>, other: Option<&Event>) -> String {
 }
 
 /// Runs the case with one lane and one thread, and compares what was delivered. Where other samples failed, it says nothing.
-pub(super) fn same_order(base: &Base, case: &Case, design: &dyn Design, whole: &Run) -> Result<Option<Finding>, Trouble> {
+pub(super) fn same_order(others: &mut Compared<'_>, case: &Case, whole: &Run) -> Result<Option<Finding>, Trouble> {
     if whole.plans.iter().any(|plan| plan.settings.order != Order::Plan) {
         return Ok(None);
     }
@@ -142,7 +142,7 @@ pub(super) fn same_order(base: &Base, case: &Case, design: &dyn Design, whole: &
     alone.scenario.loader.threads = Some(1);
     alone.scenario.loader.fetch_limit = None;
     alone.scenario.loader.decode_limit = None;
-    let sequential = run(base, &alone, design, None)?;
+    let sequential = others.run(&alone, None)?;
     if failed(whole) != failed(&sequential) || sequential.stall.is_some() {
         return Ok(None);
     }
@@ -183,7 +183,7 @@ pub(super) fn failed(run: &Run) -> BTreeSet<(u16, u32, u64)> {
 
 /// Goes on from the state after batch `k` of every rank, and compares with the rest. Where a rank has no such batch, or samples or
 /// copies failed that time decides about, it says nothing.
-pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run, k: u64) -> Result<Option<Finding>, Trouble> {
+pub(super) fn resume(others: &mut Compared<'_>, case: &Case, whole: &Run, k: u64) -> Result<Option<Finding>, Trouble> {
     let of_rank_k = |rank: u16| whole.got_by(rank).nth(usize::try_from(k).unwrap_or(usize::MAX));
     let ranks = || 0..whole.plans.len() as u16;
     let states = ranks().map(|rank| of_rank_k(rank).and_then(|got| got.state.clone())).collect::<Option<_>>();
@@ -193,7 +193,7 @@ pub(super) fn resume(base: &Base, case: &Case, design: &dyn Design, whole: &Run,
     let (Some(from), true) = (from, finished) else { return Ok(None) };
     let mut on = Case { resume_after: None, ..case.clone() };
     on.scenario.consumer.leave_after = None;
-    let rest = run(base, &on, design, Some(&from))?;
+    let rest = others.run(&on, Some(&from))?;
     // What the others count on is a plan that begins where the run does, and the design's own state does not say where that is.
     let whole_plan = [NO_PANIC, "progress", "clean_stop"];
     let judged = match from {

@@ -83,6 +83,29 @@ pub(super) enum From {
     Saved(Vec<Vec<u8>>, u64),
 }
 
+/// Runs cases that a run is compared with, and counts them.
+pub(super) struct Compared<'a> {
+    pub(super) base: &'a Base,
+    pub(super) design: &'a dyn Design,
+    pub(super) runs: u64,
+}
+
+impl<'a> Compared<'a> {
+    pub(super) fn new(base: &'a Base, design: &'a dyn Design) -> Compared<'a> {
+        Compared { base, design, runs: 0 }
+    }
+
+    /// Runs a case, from these states where there are any.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub(super) fn run(&mut self, case: &Case, from: Option<&From>) -> Result<Run, Trouble> {
+        self.runs += 1;
+        run(self.base, case, self.design, from)
+    }
+}
+
 /// Runs a case. `from` are the states that its ranks go on from, when they do.
 ///
 /// # Errors
