@@ -166,7 +166,8 @@ fn futures_that_stop_each_other_when_dropped_are_dropped_once_each() {
 #[test]
 fn tasks_left_when_the_root_ends_are_counted_and_dropped() {
     let log: Log<&str> = Rc::default();
-    let seen = log.clone();
+    let (seen, kept) = (log.clone(), Rc::new(RefCell::new(None)));
+    let keep = kept.clone();
     let outcome = simulate(|m| async move {
         let tell = Tell("left", log.clone());
         let task = m.spawn("left", async move {
@@ -174,7 +175,7 @@ fn tasks_left_when_the_root_ends_are_counted_and_dropped() {
             pending::<()>().await;
         });
         m.sleep(ns(1)).await;
-        std::mem::forget(task);
+        *keep.borrow_mut() = Some(task);
     });
     assert_eq!(outcome.left.tasks, 1);
     assert_eq!(*seen.borrow(), ["left"]);
@@ -182,6 +183,8 @@ fn tasks_left_when_the_root_ends_are_counted_and_dropped() {
 
 #[test]
 fn a_task_spawned_while_the_run_is_torn_down_never_runs() {
+    let kept = Rc::new(RefCell::new(None));
+    let keep = kept.clone();
     simulate(|m| async move {
         struct SpawnInDrop(SimMachine<Tags>);
         impl Drop for SpawnInDrop {
@@ -191,7 +194,7 @@ fn a_task_spawned_while_the_run_is_torn_down_never_runs() {
             }
         }
         let guard = SpawnInDrop(m.clone());
-        std::mem::forget(m.spawn("left", async move {
+        *keep.borrow_mut() = Some(m.spawn("left", async move {
             let _guard = guard;
             pending::<()>().await;
         }));
