@@ -260,12 +260,8 @@ impl TraceCheck {
 
     /// What shows that a trace is of another run than the scenario's.
     fn differences(&self) -> Vec<String> {
-        let planned = self.asked.batch;
-        // An epoch may be less than a batch, but never has more in one.
-        let batch = |trace: &Recorded| trace.header.batch.unwrap_or(trace.largest_batch.max(planned));
-        let other = self.traces.iter().map(batch).find(|batch| *batch != planned);
-        let told = |batch| format!("the trace has batches of {batch}, the scenario of {planned}: `--set loader.batch={batch}`");
-        other.map(told).into_iter().collect()
+        let ranks = self.traces.iter().zip(&self.asked.shapes);
+        ranks.filter_map(|(trace, shape)| trace.other_batch(self.asked.batch, shape.samples)).take(1).collect()
     }
 
     /// What each invariant comes to where it is not broken: held, in words, or why it is not judged.

@@ -105,12 +105,7 @@ impl Scenario {
             differences
                 .push(format!("the trace has {then} samples, the prediction {now}; `loader.epochs` or the dataset differ"));
         }
-        let batch = recorded.header.batch.unwrap_or(recorded.largest_batch);
-        if batch != self.loader.batch {
-            let planned = self.loader.batch;
-            differences
-                .push(format!("the trace has batches of {batch}, the scenario of {planned}: `--set loader.batch={batch}`"));
-        }
+        differences.extend(recorded.other_batch(self.loader.batch, self.dataset.count().unwrap_or(u64::MAX)));
         let cores = simulated.metrics.cores;
         if metrics.cores > 0 && cores > 0 && metrics.cores != cores {
             differences.push(format!("the trace is of {} cores, the machine that was simulated has {cores}", metrics.cores));

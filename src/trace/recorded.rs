@@ -124,6 +124,19 @@ pub struct Recorded {
     pub peak_rss_bytes: Option<u64>,
 }
 
+impl Recorded {
+    /// What to say where its batches are not of `planned` samples, with the way to those that it has; an epoch has so many `samples`, and no
+    /// batch of more.
+    pub(crate) fn other_batch(&self, planned: u64, samples: u64) -> Option<String> {
+        let (batch, fits) = match self.header.batch {
+            Some(batch) => (batch, planned),
+            None => (self.largest_batch, planned.min(samples)),
+        };
+        (batch != fits)
+            .then(|| format!("the trace has batches of {batch}, the scenario of {planned}: `--set loader.batch={batch}`"))
+    }
+}
+
 /// Reads the trace in `input`, which errors call `name`. Its events go to `recorder`, and `look` sees every batch.
 ///
 /// # Errors

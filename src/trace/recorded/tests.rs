@@ -33,6 +33,17 @@ fn the_figures_are_those_one_computes_by_hand() {
 }
 
 #[test]
+fn batches_of_another_run_are_told_apart_from_those_of_a_short_epoch() {
+    let recorded = read_text(FIXTURE).unwrap();
+    assert_eq!(recorded.other_batch(4, 6), None);
+    let told = recorded.other_batch(5, 6).expect("its first line says 4");
+    assert_eq!(told, "the trace has batches of 4, the scenario of 5: `--set loader.batch=4`");
+    let untold = Recorded { header: Header { batch: None, ..recorded.header.clone() }, ..recorded };
+    assert_eq!(untold.other_batch(32, 4), None, "an epoch has no more than 4");
+    assert!(untold.other_batch(32, 6).is_some() && untold.other_batch(3, 6).is_some());
+}
+
+#[test]
 fn what_a_consumer_cannot_see_is_absent() {
     let recorded = read_text(FIXTURE).unwrap();
     let json = serde_json::to_value(metrics(&recorded)).unwrap();
